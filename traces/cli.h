@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the commands of every room share: options, output, errors, progress. Part of the program, not of the library.
+ *
+ * A command is one row of a table: name, options, help and a function. The front door (main.c) parses by the row, so
+ * the parser, `help VERB` and shell completion cannot disagree. Commands print data to cli->out and everything else
+ * through the functions below, to stderr.
+ */
+#ifndef LOADPLAN_CLI_H
+#define LOADPLAN_CLI_H
+
+#include "traces/trace.h"
+
+#include <jansson.h>
+#include <stdio.h>
+
+/* Exit codes; their meaning never depends on a flag. */
+enum {
+    LP_EXIT_DONE = 0,
+    LP_EXIT_NO = 1, /* the question was answered "no": a finding, a divergence, an incomplete load */
+    LP_EXIT_USAGE = 2,
+    LP_EXIT_DATA = 3,
+    LP_EXIT_ENVIRONMENT = 4,
+    LP_EXIT_STALE = 5,
+    LP_EXIT_BUG = 70
+};
+
+typedef struct lp_option {
+    const char *name;    /* long name, without dashes; flags also get --no-NAME */
+    char letter;         /* 0: none. Only -h -V -q -v -o -f -j -z -T exist */
+    const char *value;   /* name of the value in help ("FILE"); NULL for a flag */
+    const char *choices; /* "text|json", for completion and the error of a wrong value; NULL: anything */
+    const char *help;    /* one line */
+} lp_option;
+
+typedef struct lp_cli lp_cli;
+
+typedef struct lp_command {
+    const char *name;
+    const char *arguments; /* "TRACE", "BASE NEW" */
+    const char *summary;   /* one line, lower case, no full stop */
+    const char *details;   /* paragraphs of `help VERB`: what the output is, what exit codes mean, an example */
+    const lp_option *options;
+    int option_count;
+    int least, most;         /* positional arguments; most < 0: any number */
+    int (*run)(lp_cli *cli); /* exit code */
+} lp_command;
+
+struct lp_cli {
+    const lp_command *command;
+    int argument_count;
+    char **argument;
+    FILE *out;         /* stdout, or the file of -o */
+    int quiet;         /* -q, -qq */
+    int verbose;       /* -v, -vv */
+    bool color;        /* for out */
+    bool color_errors; /* for stderr */
+    void *state;       /* of cli.c */
+};
+
+/* Option values. `name` must be in the command's table. */
+const char *lp_cli_text(const lp_cli *cli, const char *name, const char *fallback);
+bool lp_cli_flag(const lp_cli *cli, const char *name, bool fallback);
+/* Numbers: complain and return false when the text is not a number in [least, most]. */
+bool lp_cli_integer(lp_cli *cli, const char *name, int64_t fallback, int64_t least, int64_t most, int64_t *value);
+bool lp_cli_bytes(lp_cli *cli, const char *name, int64_t fallback,
+                  int64_t *value); /* K, KiB, M, MiB, G, GiB, K = KiB */
+/* "3", "all", "0-7", "0,2,5-6" into a sorted list of ranks below `world`; allocated with malloc. */
+bool lp_cli_ranks(lp_cli *cli, const char *name, const char *fallback, int32_t world, int32_t **ranks, int32_t *count);
+
+/* Where -o goes: opens cli->out for commands that print data to a file. The file appears whole at lp_cli_close_output.
+ */
+int lp_cli_open_output(lp_cli *cli, const char *path, bool overwrite);
+int lp_cli_close_output(lp_cli *cli);
+
+/* "loadplan: error: ..." with hint, and the exit code of the status. */
+int lp_cli_fail(lp_cli *cli, const lp_error *err);
+/* Two lines: what is wrong, and where help is. Returns LP_EXIT_USAGE. */
+int lp_cli_usage(lp_cli *cli, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void lp_cli_warn(lp_cli *cli, const char *format, ...) __attribute__((format(printf, 2, 3))); /* not under -q */
+void lp_cli_note(lp_cli *cli, const char *format, ...) __attribute__((format(printf, 2, 3))); /* only under -v */
+void lp_cli_summary(lp_cli *cli, const char *format, ...)
+    __attribute__((format(printf, 2, 3))); /* stderr, not under -q */
+int lp_cli_exit_code(lp_status status);
+
+/* Sanitised copy of a name for printing; a static ring of 8 buffers, for use inside one printf. */
+const char *lp_cli_clean(const char *name);
+
+/* JSON to cli->out: prints, drops the reference, returns false (after complaining) when something failed. */
+bool lp_cli_json(lp_cli *cli, json_t *value);
+
+/* Progress on stderr: only on a terminal in the foreground, after 2 s, six times a second, erased at the end. */
+void lp_cli_progress(lp_cli *cli, const char *title, int64_t done, int64_t total, bool is_bytes);
+void lp_cli_progress_end(lp_cli *cli);
+
+/* A platform whose log goes to stderr by -v and --log. */
+const lp_platform *lp_cli_platform(lp_cli *cli);
+
+/* The tables of the rooms; main.c joins them. */
+extern const lp_command lp_trace_commands[], lp_layout_commands[], lp_recorder_commands[], lp_replayer_commands[];
+extern const int lp_trace_command_count, lp_layout_command_count, lp_recorder_command_count, lp_replayer_command_count;
+
+#endif
