@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Output: errors and warnings in one form, data to stdout or a file that appears whole, JSON, colours, exit codes. */
+#include "traces/base.h"
+#include "traces/cli_private.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+const char *lp_cli_clean(const char *name)
+{
+    static char ring[8][512];
+    static int next;
+    char *buffer = ring[next++ % 8];
+    lp_sanitise(buffer, sizeof ring[0], name, strlen(name));
+    return buffer;
+}
+
+/* One write for a whole message, so that lines of several processes do not mix. */
+static void say(lp_cli *cli, const char *label, const char *code, const char *format, va_list args)
+    __attribute__((format(printf, 4, 0)));
+static void say(lp_cli *cli, const char *label, const char *code, const char *format, va_list args)
+{
+    lp_cli_progress_end(cli);
+    char text[2048];
+    vsnprintf(text, sizeof text, format, args);
+    if (label[0] == '\0')
+        fprintf(stderr, "%s\n", text);
+    else if (cli->color_errors)
+        fprintf(stderr, "loadplan: \x1b[%sm%s:\x1b[0m %s\n", code, label, text);
+    else
+        fprintf(stderr, "loadplan: %s: %s\n", label, text);
+}
+
+static void error_line(lp_cli *cli, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void error_line(lp_cli *cli, const char *format, ...)
+{
+    if (cli->quiet >= 2)
+        return;
+    va_list args;
+    va_start(args, format);
+    say(cli, "error", "1;31", format, args);
+    va_end(args);
+}
+
+int lp_cli_exit_code(lp_status status)
+{
+    switch (status) {
+    case LP_OK:
+        return LP_EXIT_DONE;
+    case LP_E_USAGE:
+    case LP_E_ARGUMENT:
+    case LP_E_EXISTS:
+        return LP_EXIT_USAGE;
+    case LP_E_FORMAT:
+    case LP_E_CORRUPT:
+    case LP_E_VERSION:
+    case LP_E_HOSTILE:
+    case LP_E_LIMIT:
+    case LP_E_UNSUPPORTED:
+    case LP_E_UNKNOWN_NAME:
+    case LP_E_MISMATCH:
+    case LP_E_DUPLICATE:
+        return LP_EXIT_DATA;
+    case LP_E_IO:
+    case LP_E_MEMORY:
+    case LP_E_DEVICE:
+    case LP_E_PEER:
+        return LP_EXIT_ENVIRONMENT;
+    case LP_E_STALE:
+        return LP_EXIT_STALE;
+    case LP_E_INCOMPLETE:
+    case LP_E_POISONED:
+    case LP_E_REFUSED:
+    case LP_E_VALUE:
+        return LP_EXIT_NO;
+    case LP_E_MISUSE:
+    case LP_E_INTERNAL:
+        break;
+    }
+    return LP_EXIT_BUG;
+}
+
+int lp_cli_fail(lp_cli *cli, const lp_error *err)
+{
+    error_line(cli, "%s", err->text);
+    if (err->hint[0] != '\0' && cli->quiet < 2)
+        fprintf(stderr, "hint: %s\n", err->hint);
+    return lp_cli_exit_code(err->code);
+}
+
+int lp_cli_usage(lp_cli *cli, const char *format, ...)
+{
+    char text[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    error_line(cli, "%s", text);
+    if (cli->quiet < 2) {
+        if (cli->command != NULL)
+            fprintf(stderr, "hint: see 'loadplan help %s'\n", cli->command->name);
+        else
+            fprintf(stderr, "hint: see 'loadplan help'\n");
+    }
+    return LP_EXIT_USAGE;
+}
+
+void lp_cli_warn(lp_cli *cli, const char *format, ...)
+{
+    if (cli->quiet >= 1)
+        return;
+    va_list args;
+    va_start(args, format);
+    say(cli, "warning", "1;33", format, args);
+    va_end(args);
+}
+
+void lp_cli_note(lp_cli *cli, const char *format, ...)
+{
+    if (cli->verbose < 1)
+        return;
+    va_list args;
+    va_start(args, format);
+    say(cli, "note", "1", format, args);
+    va_end(args);
+}
+
+void lp_cli_summary(lp_cli *cli, const char *format, ...)
+{
+    if (cli->quiet >= 1)
+        return;
+    va_list args;
+    va_start(args, format);
+    say(cli, "", "", format, args);
+    va_end(args);
+}
+
+static int output_failed(lp_cli *cli, const char *verb, const char *path, int errno_value)
+{
+    lp_error err;
+    lp_fail_errno(&err, errno_value, verb, path);
+    return lp_cli_fail(cli, &err);
+}
+
+int lp_cli_open_output(lp_cli *cli, const char *path, bool overwrite)
+{
+    lp_cli_state *s = cli->state;
+    if (!overwrite && access(path, F_OK) == 0) {
+        lp_error err;
+        lp_fail(&err, LP_E_EXISTS, "'%s' exists", path);
+        lp_hint(&err, "use -f to replace it");
+        return lp_cli_fail(cli, &err);
+    }
+    const size_t length = strlen(path);
+    s->path = malloc(length + 1);
+    s->partial = malloc(length + sizeof ".partial");
+    if (s->path == NULL || s->partial == NULL)
+        return output_failed(cli, "create", path, ENOMEM);
+    memcpy(s->path, path, length + 1);
+    memcpy(s->partial, path, length);
+    memcpy(s->partial + length, ".partial", sizeof ".partial");
+    s->file = fopen(s->partial, "wb");
+    if (s->file == NULL)
+        return output_failed(cli, "create", s->partial, errno);
+    cli->out = s->file;
+    return 0;
+}
+
+int lp_cli_close_output(lp_cli *cli)
+{
+    lp_cli_state *s = cli->state;
+    if (s->file == NULL) {
+        if (fflush(stdout) != 0 || ferror(stdout))
+            return output_failed(cli, "write", "standard output", errno);
+        return 0;
+    }
+    int exit_code = 0;
+    const bool failed = ferror(s->file) || fflush(s->file) != 0 || fsync(fileno(s->file)) != 0;
+    const int why = errno;
+    const bool close_failed = fclose(s->file) != 0;
+    s->file = NULL;
+    cli->out = stdout;
+    if (failed || close_failed) {
+        exit_code = output_failed(cli, "write", s->partial, failed ? why : errno);
+        unlink(s->partial);
+    } else if (rename(s->partial, s->path) != 0) {
+        exit_code = output_failed(cli, "rename", s->partial, errno);
+        unlink(s->partial);
+    }
+    free(s->path);
+    free(s->partial);
+    s->path = s->partial = NULL;
+    return exit_code;
+}
+
+void lp_cli_abandon_output(lp_cli *cli)
+{
+    lp_cli_state *s = cli->state;
+    if (s->file != NULL) {
+        fclose(s->file);
+        unlink(s->partial);
+    }
+    free(s->path);
+    free(s->partial);
+    s->file = NULL;
+    s->path = s->partial = NULL;
+}
+
+bool lp_cli_json(lp_cli *cli, json_t *value)
+{
+    bool ok = value != NULL && json_dumpf(value, cli->out, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) == 0 &&
+              fputc('\n', cli->out) != EOF;
+    json_decref(value);
+    if (!ok)
+        output_failed(cli, "write", "JSON", value == NULL ? ENOMEM : errno != 0 ? errno : EIO);
+    return ok;
+}
+
+static bool wants_color(const lp_cli_state *s, FILE *stream)
+{
+    if (s->color_always)
+        return true;
+    if (s->color_never)
+        return false;
+    const char *no_color = getenv("NO_COLOR"), *force = getenv("CLICOLOR_FORCE"), *term = getenv("TERM");
+    if (no_color != NULL && no_color[0] != '\0')
+        return false;
+    if (force != NULL && force[0] != '\0' && strcmp(force, "0") != 0)
+        return true;
+    return isatty(fileno(stream)) && term != NULL && strcmp(term, "dumb") != 0;
+}
+
+static void log_line(void *context, int level, const char *module, const char *line)
+{
+    static const char *const name[] = {"error", "warning", "info", "debug"};
+    lp_cli *cli = context;
+    const lp_cli_state *s = cli->state;
+    if (level > s->log_level || level < 0 || level > LP_LOG_DEBUG)
+        return;
+    lp_cli_progress_end(cli);
+    fprintf(stderr, "loadplan: %s: %s: %s\n", name[level], module, line);
+}
+
+const lp_platform *lp_cli_platform(lp_cli *cli)
+{
+    lp_cli_state *s = cli->state;
+    s->platform = (lp_platform){.log = log_line, .log_context = cli};
+    return &s->platform;
+}
+
+void lp_cli_settle(lp_cli *cli)
+{
+    lp_cli_state *s = cli->state;
+    cli->color = wants_color(s, stdout);
+    cli->color_errors = wants_color(s, stderr);
+    if (cli->verbose > 0 && s->log_level == LP_LOG_WARNING)
+        s->log_level = cli->verbose > 1 ? LP_LOG_DEBUG : LP_LOG_INFO;
+}

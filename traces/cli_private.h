@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The command-line machinery that only main.c and the cli_*.c files share. */
+#ifndef LOADPLAN_CLI_PRIVATE_H
+#define LOADPLAN_CLI_PRIVATE_H
+
+#include "traces/cli.h"
+
+enum { LP_CLI_OPTIONS_MAX = 48 };
+
+typedef struct lp_cli_state {
+    const char *value[LP_CLI_OPTIONS_MAX]; /* by place in the command's table; flags hold "1" or "0"; NULL: not given */
+    int log_level;
+    int progress; /* 1 asked for, 0 forbidden, -1 automatic */
+    bool color_always, color_never;
+    bool help, version;
+    lp_platform platform;
+    FILE *file; /* of -o */
+    char *path, *partial;
+    int64_t started_ns, drawn_ns; /* of the progress line */
+    int64_t rate_done;
+    bool drawn;
+} lp_cli_state;
+
+/* Options that every command takes, before or after the verb. */
+extern const lp_option lp_cli_global_options[];
+extern const int lp_cli_global_option_count;
+
+/* Takes global options from argv[1..] up to the verb; *verb is its index, or argc. Returns 0 or an exit code. */
+int lp_cli_parse_global(lp_cli *cli, int argc, char **argv, int *verb);
+
+/* Parses argv[1..] (argv[0] is the verb) by the command's table. Returns 0 or an exit code. */
+int lp_cli_parse(lp_cli *cli, int argc, char **argv);
+
+/* Decides on colours once all options are known. */
+void lp_cli_settle(lp_cli *cli);
+
+/* The closest of `count` names to `word`, or NULL when none is near. */
+const char *lp_cli_nearest(const char *word, const char *(*name_at)(int index), int count);
+
+/* Removes the half-written file of a command that failed; nothing when there is none. */
+void lp_cli_abandon_output(lp_cli *cli);
+
+void lp_cli_print_help(FILE *out, const lp_command *command);
+void lp_cli_print_completion(FILE *out, const char *shell, const lp_command *const *commands, int count);
+
+#endif
