@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+# The everyday commands. The build itself is CMake (see CMakePresets.json for dev, asan, tsan, fuzz).
+
+BUILD ?= build
+PREFIX ?= /usr/local
+TYPE ?= Release
+JOBS ?= $(shell nproc)
+SOURCES = $(shell git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh')
+SCRIPTS = $(shell git ls-files -co --exclude-standard '*.sh') .ci/setup .ci/run
+
+.DEFAULT_GOAL := all
+.PHONY: all setup test check-asan demo lint format install clean help
+
+all: $(BUILD)/build.ninja ## build; the program is build/loadplan
+	@cmake --build $(BUILD) -j $(JOBS)
+
+$(BUILD)/build.ninja: | setup
+	@cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=$(TYPE) -DCMAKE_INSTALL_PREFIX=$(PREFIX) \
+		-DLOADPLAN_PYTHON=$(abspath $(BUILD))/venv/bin/python
+
+setup: ## install what is missing from Debian packages, and a Python environment in build/venv
+	@.ci/setup $(BUILD)
+
+test: all ## set up, build, run every test, then the unit tests under ASan and UBSan
+	@ctest --test-dir $(BUILD) -j $(JOBS) --output-on-failure
+	@$(MAKE) --no-print-directory check-asan
+
+check-asan:
+	@cmake -S . -B $(BUILD)/asan -G Ninja -DCMAKE_BUILD_TYPE=Debug -DLOADPLAN_DEVELOPER=ON -DLOADPLAN_CUDA=off \
+		-DLOADPLAN_SANITIZE=address,undefined -DLOADPLAN_PYTHON=$(abspath $(BUILD))/venv/bin/python >$(BUILD)/asan-configure.log
+	@cmake --build $(BUILD)/asan -j $(JOBS)
+	@ctest --test-dir $(BUILD)/asan -j $(JOBS) -L 'unit|fuzz|cli' --output-on-failure
+
+demo: all ## record, check, compare, replay and verify real checkpoints
+	@tests/demo/demo.sh $(BUILD)
+
+lint: ## formatting, shell scripts, house rules
+	@clang-format --dry-run -Werror $(SOURCES)
+	@if command -v shellcheck >/dev/null; then shellcheck $(SCRIPTS); else echo "shellcheck is not installed: skipped"; fi
+	@python3 tests/style/sources.py .
+	@python3 tests/style/dependency_direction.py .
+
+format: ## rewrite the sources by .clang-format
+	@clang-format -i $(SOURCES)
+
+install: all ## install program, library, headers below PREFIX
+	@cmake --install $(BUILD)
+
+clean: ## remove the build folder
+	@rm -rf $(BUILD)
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12

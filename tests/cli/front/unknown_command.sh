@@ -1,0 +1,1 @@
+loadplan repaly x.lpt

@@ -1,0 +1,1 @@
+loadplan info --format=xml x
