@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * loadplan/replayer.h: from a trace to bytes.
+ *
+ *   plan      a trace of one scope, bound to destination memory: every mismatch is found before a byte moves
+ *   session   one load or reload: begin, push tensors in any order and any split, finish
+ *   reports   value digests, their sidecar file, the rank file, explain
+ *
+ * The promise of every mode: a cold start with the checkpoint B, a reload from A to B, and that reload once more leave
+ * the same bytes. docs/replay.md has the rules, docs/derives.md the arithmetic, docs/value-digest.md the digest.
+ *
+ * Conventions are those of loadplan/trace.h. A plan and its sessions are used by one thread at a time; different plans
+ * are independent. A pushed buffer may be reused as soon as the call returns.
+ */
+#ifndef LOADPLAN_REPLAYER_H
+#define LOADPLAN_REPLAYER_H
+
+#include "traces/trace.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- destination memory ------------------------------------------------------------------------------------------ */
+
+/* A destination as the caller has it. Bytes may be written in [storage, storage + storage_bytes) only. */
+typedef struct lp_destination_memory {
+    const char *name;
+    lp_dtype dtype;
+    int32_t ndim;
+    const int64_t *shape;
+    const int64_t *stride; /* bytes; NULL: row-major without gaps */
+    void *data;            /* element [0, ..., 0]; NULL for meta plans (and for destinations without bytes) */
+    void *storage;         /* first byte of the storage; NULL: data - offset of the trace */
+    int64_t storage_bytes; /* 0: what the trace says */
+    const char *layout;    /* kernel layout id; NULL: the caller does not know, and it is not compared */
+    int32_t layout_version;
+} lp_destination_memory;
+
+/* Fresh memory for all destinations of one scope, as a cold start needs it: one zeroed block for each storage. */
+typedef struct lp_destinations lp_destinations;
+
+/* With `meta` no memory is taken: data and storage are NULL. The trace must outlive the result. */
+LP_API lp_status lp_destinations_allocate(lp_destinations **out, const lp_trace *trace, const lp_scope *scope,
+                                          bool meta, const lp_platform *platform, lp_error *err);
+LP_API const lp_destination_memory *lp_destinations_list(const lp_destinations *d, int64_t *count);
+LP_API int64_t lp_destinations_bytes(const lp_destinations *d); /* of all storages */
+LP_API void lp_destinations_free(lp_destinations *d);
+
+/* ---- plans ------------------------------------------------------------------------------------------------------- */
+
+/* Which logical expert each physical slot holds, over all ranks: slot s of expert rank r is logical[r * slots + s].
+ * An expert may stand in several slots. The scopes that own an expert by default must be in the trace. */
+typedef struct lp_expert_map {
+    const int32_t *logical; /* count entries; copied by bind */
+    int64_t count;          /* slots a rank x expert ranks */
+    int64_t epoch;          /* the caller's number of this map, given back by lp_plan_epoch */
+} lp_expert_map;
+
+typedef struct lp_bind_options {
+    int64_t staging;              /* most bytes of host staging in use at a time; 0: as much as the plan can need */
+    const lp_expert_map *experts; /* NULL: the default map of the trace */
+    const lp_platform *platform;  /* NULL: defaults */
+} lp_bind_options;
+
+typedef struct lp_plan lp_plan;
+
+/* Binds the rows of `scope` to `dest`: recomputes the plan digest, then compares every destination by name, dtype,
+ * shape, byte strides, place in its storage, storage size and (where known) layout. Writes nothing to the
+ * destinations. LP_E_MISMATCH names the first mismatch in err->text and the others in err->hint, as far as they fit.
+ * LP_E_UNKNOWN_NAME: the trace has no such scope. A scope of all zeros means the only scope of the trace, or rank 0.
+ * The trace and the destination memory must outlive the plan; `dest` itself is not kept. options may be NULL. */
+LP_API lp_status lp_bind(lp_plan **out, const lp_trace *trace, const lp_scope *scope, const lp_destination_memory *dest,
+                         int64_t ndest, const lp_bind_options *options, lp_error *err);
+LP_API void lp_plan_close(lp_plan *plan); /* sessions must be closed before */
+
+/* A checkpoint tensor of the plan, resolved once: O(1). LP_NONE when the trace's catalogue lacks the name. Valid for
+ * the plan's life. */
+typedef uint32_t lp_handle;
+LP_API lp_handle lp_plan_handle(const lp_plan *plan, const char *name);
+LP_API const char *lp_plan_name(const lp_plan *plan, lp_handle handle); /* NULL when out of range */
+
+/* What the plan does with a name. */
+typedef enum lp_name_use {
+    LP_USE_NONE = 0,    /* in the catalogue, but not for this scope: pushes are accepted and ignored */
+    LP_USE_LOADED = 1,  /* records or derives need it */
+    LP_USE_FALLBACK = 2 /* the loader's own code must load it: refused by push, see lp_mark_loaded */
+} lp_name_use;
+LP_API lp_name_use lp_plan_use(const lp_plan *plan, lp_handle handle);
+
+LP_API const lp_rows *lp_plan_rows(const lp_plan *plan);          /* the scope's rows in the trace; never NULL */
+LP_API int64_t lp_plan_epoch(const lp_plan *plan);                /* of the expert map, 0 by default */
+LP_API void *lp_plan_address(const lp_plan *plan, uint32_t dest); /* of element [0, ..., 0] */
+
+/* Bytes of a checkpoint tensor that the plan reads, as sorted disjoint ranges that do not touch. `range` is called in
+ * rising order and stops the walk with a non-zero result. */
+LP_API lp_status lp_plan_reads(const lp_plan *plan, lp_handle handle,
+                               int (*range)(void *context, int64_t lo, int64_t hi), void *context, lp_error *err);
+
+/* ---- sessions ---------------------------------------------------------------------------------------------------- */
+
+typedef enum lp_load_mode {
+    LP_COLD = 0,      /* fresh memory: zeroed at begin, storages whole */
+    LP_DIRECT = 1,    /* live tensors, written as bytes arrive; bytes that nobody owns keep their values */
+    LP_LAYERWISE = 2, /* live tensors; a commit group appears when all of it has arrived */
+    LP_DUMMY = 3,     /* no pushes: dummy values */
+    LP_META = 4       /* no bytes at all: the protocol only */
+} lp_load_mode;
+
+typedef struct lp_session_options {
+    lp_load_mode mode;
+    const char *const *subset; /* names that this round updates; NULL: all of the plan. Not for cold starts. */
+    int64_t subset_count;
+    bool digests;         /* report tensors_changed and tensors_unchanged (reads all destinations twice) */
+    bool allow_fallbacks; /* finish without the fallback names; derives that need them are skipped and counted */
+    void *stream;         /* of the device; NULL on the CPU */
+} lp_session_options;
+
+typedef struct lp_session lp_session;
+
+/* One session of a plan at a time. LP_E_ARGUMENT: a subset that leaves out staged inputs of a derive whose other inputs
+ * are in, or a subset in a cold start. LP_E_UNKNOWN_NAME: a subset name that the plan does not load. LP_E_POISONED: an
+ * earlier session ended unfinished and wrote names that this subset leaves out. LP_E_LIMIT: a commit group that exceeds
+ * the staging budget by itself. options may be NULL. */
+LP_API lp_status lp_begin(lp_session **out, lp_plan *plan, const lp_session_options *options, lp_error *err);
+
+/* A tensor in host memory. Size and type are compared with the catalogue before anything is written. */
+typedef struct lp_buffer {
+    const void *data; /* element [0, ..., 0]; may be NULL in LP_META and where there are no bytes */
+    lp_dtype dtype;
+    int32_t ndim;
+    const int64_t *shape;
+    const int64_t *stride; /* bytes, any sign; NULL: row-major without gaps */
+    int64_t bytes;         /* logical bytes when not 0: must be what shape and dtype say */
+} lp_buffer;
+
+/* All of a tensor. Refusals before the first write leave the session as it was: LP_E_UNKNOWN_NAME (not in the catalogue
+ * or not in the subset), LP_E_MISMATCH (dtype, shape, size), LP_E_DUPLICATE (some byte arrived before), LP_E_REFUSED (a
+ * fallback), LP_E_LIMIT (staging budget: err->hint names a tensor to push first), LP_E_MISUSE (mode). Any other failure
+ * poisons the session. */
+LP_API lp_status lp_push(lp_session *s, const char *name, const lp_buffer *buffer, lp_error *err);
+
+/* Bytes [off, off + bytes) of the tensor's row-major payload. A range of 0 bytes marks the name as seen, which is all
+ * that names without bytes need. */
+LP_API lp_status lp_push_range(lp_session *s, const char *name, int64_t off, const void *data, int64_t bytes,
+                               lp_error *err);
+LP_API lp_status lp_push_handle_range(lp_session *s, lp_handle handle, int64_t off, const void *data, int64_t bytes,
+                                      lp_error *err);
+
+/* `count` whole tensors, row-major without gaps, by resolved handles. All are judged before the first is written. */
+LP_API lp_status lp_push_many(lp_session *s, const lp_handle *handle, const void *const *data, int64_t count,
+                              lp_error *err);
+
+/* Reads what the session still lacks from the files of `checkpoint`, own ranges only, in file order. LP_E_STALE when a
+ * tensor's type or shape is not the plan's; LP_E_CORRUPT when a file ends early or changes under the read; LP_E_IO.
+ * After an error the call may be repeated: what has arrived is not read again. progress may be NULL; a non-zero result
+ * stops with LP_E_IO. */
+typedef struct lp_read_stats {
+    int64_t bytes_read, ranges, files;
+} lp_read_stats;
+LP_API lp_status lp_push_checkpoint(lp_session *s, const lp_checkpoint *checkpoint, lp_error *err);
+LP_API lp_status lp_push_checkpoint_with(lp_session *s, const lp_checkpoint *checkpoint, lp_read_stats *stats,
+                                         int (*progress)(void *context, int64_t done, int64_t total), void *context,
+                                         lp_error *err);
+
+/* The caller has loaded this fallback name by its own code. LP_E_ARGUMENT for other names. */
+LP_API lp_status lp_mark_loaded(lp_session *s, const char *name, lp_error *err);
+
+typedef struct lp_report {
+    int64_t bytes_pushed;  /* source bytes accepted, of names that the plan loads */
+    int64_t bytes_written; /* destination bytes, by records, fills and derives; commits are not counted twice */
+    int64_t names_loaded, names_ignored, names_missing;
+    int64_t fallbacks; /* names that the plan cannot load, of this session */
+    int64_t derives_run, derives_skipped;
+    int64_t groups_committed;                   /* layerwise */
+    int64_t staging_peak_bytes;                 /* host staging really used */
+    int64_t tensors;                            /* destinations of the scope */
+    int64_t tensors_changed, tensors_unchanged; /* -1 unless digests were asked for */
+    int64_t nanoseconds;                        /* since begin */
+} lp_report;
+
+/* Ends the session when everything has arrived. LP_E_INCOMPLETE names the first missing names and their count; the
+ * session stays open and the rest may be pushed. LP_E_VALUE: a declared check failed, with its text; the destinations
+ * hold what was loaded. *report (NULL is allowed) is filled in every case. */
+LP_API lp_status lp_finish(lp_session *s, lp_report *report, lp_error *err);
+
+/* The names that finish would miss: start with *cursor = 0, NULL at the end. */
+LP_API const char *lp_session_missing(const lp_session *s, int64_t *cursor);
+
+/* Gives up: later calls are LP_E_POISONED with this reason (copied). */
+LP_API void lp_abort(lp_session *s, const char *reason);
+
+/* Frees; a session that did not finish is aborted. Names that it wrote must be in the plan's next session. */
+LP_API void lp_session_close(lp_session *s);
+
+/* ---- value digests ----------------------------------------------------------------------------------------------- */
+
+/* 128 bits over the logical bytes of a tensor in row-major order: independent of strides, storage and the order in
+ * which parts are added; not against forgery. docs/value-digest.md has the definition and vectors. */
+enum { LP_VALUE_DIGEST_BYTES = 16 };
+
+typedef struct lp_value_sum {
+    uint64_t lane[2];
+} lp_value_sum;
+
+/* Adds bytes [off, off + bytes) of the tensor. off is a multiple of 8, and bytes too unless the tensor ends there. */
+LP_API void lp_value_sum_add(lp_value_sum *sum, int64_t off, const void *data, int64_t bytes);
+LP_API void lp_value_sum_end(const lp_value_sum *sum, int64_t total_bytes, uint8_t digest[LP_VALUE_DIGEST_BYTES]);
+
+LP_API void lp_value_digest(const void *data, int64_t bytes, uint8_t digest[LP_VALUE_DIGEST_BYTES]);
+LP_API lp_status lp_plan_value_digest(const lp_plan *plan, uint32_t dest, uint8_t digest[LP_VALUE_DIGEST_BYTES],
+                                      lp_error *err);
+
+/* ---- files ------------------------------------------------------------------------------------------------------- */
+
+/* One safetensors file with every destination of the plan that holds loaded bytes, docs/replay.md: dimensions in
+ * physical memory order, logical shape, strides, layout and aliases in __metadata__. select (NULL: all) is asked for
+ * each destination. */
+LP_API lp_status lp_rank_file_write(const lp_plan *plan, const char *path, bool overwrite,
+                                    bool (*select)(void *context, const lp_destination *dest), void *context,
+                                    int64_t *bytes_written, lp_error *err);
+
+/* Compares the plan's memory with a rank file. `differs` is called for every destination that is absent there, of
+ * another form or of other bytes, with the first differing byte of the tensor's payload or -1. */
+LP_API lp_status lp_rank_file_compare(const lp_plan *plan, const char *path,
+                                      void (*differs)(void *context, const lp_destination *dest, const char *how,
+                                                      int64_t byte),
+                                      void *context, lp_error *err);
+
+/* "rank-00003.safetensors" */
+LP_API void lp_rank_file_name(char out[32], int32_t rank);
+
+/* SHA-256 of name, size, mtime and inode of each file: what this host can know about a checkpoint without reading it.
+ * LP_E_UNSUPPORTED for a catalogue without files. */
+LP_API lp_status lp_checkpoint_local_id(const lp_checkpoint *checkpoint, uint8_t id[32], lp_error *err);
+
+/* The sidecar: digests of loaded values by plan digest, local content id and rank. Text, written whole or not at all,
+ * safe to delete. */
+typedef struct lp_sidecar lp_sidecar;
+LP_API lp_status lp_sidecar_open(lp_sidecar **out, const char *path, const lp_platform *platform,
+                                 lp_error *err); /* a missing file is an empty sidecar */
+LP_API void lp_sidecar_close(lp_sidecar *s);
+/* The digest of a destination, or NULL when the sidecar has none for these keys. */
+LP_API const uint8_t *lp_sidecar_find(const lp_sidecar *s, const uint8_t plan_digest[32], const uint8_t content[32],
+                                      int32_t rank, const char *name);
+LP_API bool lp_sidecar_has(const lp_sidecar *s, const uint8_t plan_digest[32], const uint8_t content[32], int32_t rank);
+/* Takes the digests of all loaded destinations of `plan` now; replaces an older entry of the same keys. */
+LP_API lp_status lp_sidecar_put(lp_sidecar *s, const lp_plan *plan, const uint8_t content[32], lp_error *err);
+LP_API lp_status lp_sidecar_save(const lp_sidecar *s, const char *path, lp_error *err);
+
+/* ---- explain ----------------------------------------------------------------------------------------------------- */
+
+/* What a load of one scope costs, from the trace alone. */
+typedef struct lp_explanation {
+    int64_t bytes_read, ranges_read, names_read;
+    int64_t bytes_written, tensors_written;
+    int64_t bytes_storage;   /* of all destinations, gaps included */
+    int64_t bytes_staged;    /* scratch for staged inputs of derives, all together */
+    int64_t bytes_layerwise; /* staging of the largest commit group */
+    int64_t groups, records, fills, casts, replicates;
+    int64_t derives, derives_own; /* own: results within stated ulps of the engine's */
+    int64_t fallbacks;
+    int64_t order_dependent; /* records that must be applied in order */
+    int64_t names_unused;    /* in the catalogue, not for this scope */
+} lp_explanation;
+
+LP_API lp_status lp_explain(lp_explanation *out, const lp_trace *trace, int32_t scope_index, lp_error *err);
+
+/* The same by family of checkpoint names: largest read first. */
+typedef struct lp_family_cost {
+    const char *family;
+    const char *kinds; /* "copy", "copy, fill" */
+    int64_t names, bytes_read, ranges_read, bytes_written;
+} lp_family_cost;
+typedef struct lp_family_costs lp_family_costs;
+LP_API lp_status lp_explain_families(lp_family_costs **out, const lp_trace *trace, int32_t scope_index, lp_error *err);
+LP_API int64_t lp_family_costs_count(const lp_family_costs *f);
+LP_API const lp_family_cost *lp_family_costs_at(const lp_family_costs *f, int64_t index);
+LP_API void lp_family_costs_free(lp_family_costs *f);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
