@@ -397,7 +397,7 @@ LP_API lp_status lp_checkpoint_open_with(lp_checkpoint **out, const char *path, 
 LP_API void lp_checkpoint_close(lp_checkpoint *checkpoint);
 
 /* Builds a catalogue by hand (trace reader, tests): add tensors in any order, then seal. Duplicate names fail in seal.
- */
+ * What a file could have caused (a bad name, dtype, shape or range) is LP_E_CORRUPT. */
 LP_API lp_status lp_checkpoint_new(lp_checkpoint **out, const lp_platform *platform, lp_error *err);
 LP_API lp_status lp_checkpoint_add_file(lp_checkpoint *c, const lp_checkpoint_file *file,
                                         lp_error *err); /* strings are copied */
@@ -413,6 +413,16 @@ LP_API int32_t lp_checkpoint_file_count(const lp_checkpoint *c);
 LP_API const lp_checkpoint_file *lp_checkpoint_file_at(const lp_checkpoint *c, int32_t index);
 LP_API const char *lp_checkpoint_folder(const lp_checkpoint *c); /* where config.json would be; "" when there is none */
 LP_API int64_t lp_checkpoint_bytes(const lp_checkpoint *c);      /* payload bytes of all tensors */
+
+/* A safetensors header may hold names with a NUL, which no trace can record. The catalogue lists such a name with the
+ * bytes C0 80 in place of the NUL (valid UTF-8 never holds them, so it is no other tensor's name). This gives the first
+ * one, or NULL when every name can be recorded. */
+LP_API const char *lp_checkpoint_unusable_name(const lp_checkpoint *c);
+
+/* The `__metadata__` pairs of its safetensors files, in the order of files and keys. Returns the key, or NULL when the
+ * index is out of range. */
+LP_API int64_t lp_checkpoint_metadata_count(const lp_checkpoint *c);
+LP_API const char *lp_checkpoint_metadata_at(const lp_checkpoint *c, int64_t index, const char **value);
 
 /* ---- scopes ------------------------------------------------------------------------------------------------------ */
 

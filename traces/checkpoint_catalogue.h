@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The checkpoint catalogue from the inside: what the openers (file, index, folder, trace) fill and checkpoint.c seals.
+ * Private to traces/.
+ */
+#ifndef LOADPLAN_CHECKPOINT_CATALOGUE_H
+#define LOADPLAN_CHECKPOINT_CATALOGUE_H
+
+#include "traces/base.h"
+
+/* One entry of the name table: index + 1 (0: free) and some bits of the hash, so that a probe rarely reads a name. */
+typedef struct lp_name_slot {
+    uint32_t index, tag;
+} lp_name_slot;
+
+typedef struct lp_metadata_pair {
+    const char *key, *value;
+} lp_metadata_pair;
+
+struct lp_checkpoint {
+    lp_platform platform;
+    lp_arena arena; /* names, shapes, paths */
+    lp_checkpoint_tensor *tensor;
+    int64_t count, capacity;
+    lp_checkpoint_file *file;
+    int64_t file_count, file_capacity;
+    lp_metadata_pair *metadata; /* of the safetensors files, in the order of files and keys */
+    int64_t metadata_count, metadata_capacity;
+    lp_name_slot *slot;
+    int64_t slot_count; /* a power of two */
+    const char *folder;
+    const char *unusable_name; /* the first name that holds a NUL, see lp_checkpoint_unusable_name */
+    int64_t bytes;
+    bool is_sealed;
+};
+
+/* Payload bytes of a tensor. Extents are multiplied in order, as the reference reader does, so that a product that
+ * overflows before a zero is an error. LP_E_CORRUPT names `name`. */
+lp_status lp_tensor_bytes(int64_t *bytes, const char *name, lp_dtype dtype, int64_t ndim, const uint64_t *shape,
+                          lp_error *err);
+
+/* Appends a tensor whose strings and shape already live in c->arena and whose bytes are known. */
+lp_status lp_checkpoint_append(lp_checkpoint *c, const lp_checkpoint_tensor *tensor, lp_error *err);
+
+/* Copies a name of `bytes` bytes of valid UTF-8 into the arena as a C string. A NUL inside becomes the bytes C0 80,
+ * which no valid UTF-8 holds, and makes the name unusable for recording; NULL when out of memory. */
+const char *lp_checkpoint_keep_name(lp_checkpoint *c, const char *name, size_t bytes);
+
+#endif
