@@ -33,6 +33,13 @@ extern "C" {
 
 #define LP_API __attribute__((visibility("default")))
 
+/* Marks inline functions that host C and CUDA device code compile from one source. */
+#ifdef __CUDACC__
+#define LP_HOST_DEVICE __host__ __device__
+#else
+#define LP_HOST_DEVICE
+#endif
+
 #define LP_VERSION_MAJOR 0
 #define LP_VERSION_MINOR 1
 #define LP_VERSION_PATCH 0
