@@ -159,7 +159,8 @@ static int compare_names(const void *a, const void *b)
 /* Names hold no NUL, so strcmp orders them as memcmp over their bytes does. */
 static lp_status sort_by_name(lp_checkpoint *c, lp_error *err)
 {
-    qsort(c->tensor, (size_t)c->count, sizeof *c->tensor, compare_names);
+    if (c->count > 1)
+        qsort(c->tensor, (size_t)c->count, sizeof *c->tensor, compare_names);
     for (int64_t i = 1; i < c->count; i++)
         if (strcmp(c->tensor[i - 1].name, c->tensor[i].name) == 0)
             return lp_fail_at(err, LP_E_CORRUPT, c->tensor[i].name, -1, "tensor '%s' appears twice", c->tensor[i].name);
