@@ -2,7 +2,9 @@
 /* The strict pull parser: see json_pull.h. */
 #include "traces/json_pull.h"
 
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 enum { DEPTH_MAX = 127 };
 
@@ -125,30 +127,6 @@ static lp_status hex4(lp_json *j, int64_t off, uint32_t *code)
     return LP_OK;
 }
 
-static size_t encode_utf8(char *out, uint32_t code)
-{
-    if (code < 0x80) {
-        out[0] = (char)code;
-        return 1;
-    }
-    if (code < 0x800) {
-        out[0] = (char)(0xc0 | code >> 6);
-        out[1] = (char)(0x80 | (code & 0x3f));
-        return 2;
-    }
-    if (code < 0x10000) {
-        out[0] = (char)(0xe0 | code >> 12);
-        out[1] = (char)(0x80 | (code >> 6 & 0x3f));
-        out[2] = (char)(0x80 | (code & 0x3f));
-        return 3;
-    }
-    out[0] = (char)(0xf0 | code >> 18);
-    out[1] = (char)(0x80 | (code >> 12 & 0x3f));
-    out[2] = (char)(0x80 | (code >> 6 & 0x3f));
-    out[3] = (char)(0x80 | (code & 0x3f));
-    return 4;
-}
-
 /* The escape behind the backslash at *off: writes what it means, moves *off behind it. */
 static lp_status unescape(lp_json *j, int64_t *off, char *out, size_t *out_bytes)
 {
@@ -177,7 +155,7 @@ static lp_status unescape(lp_json *j, int64_t *off, char *out, size_t *out_bytes
         code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
         *off += 6;
     }
-    *out_bytes = encode_utf8(out, code);
+    *out_bytes = lp_utf8_encode(out, code);
     return LP_OK;
 }
 
@@ -297,28 +275,34 @@ static lp_status scan_number(lp_json *j, number *n)
     return LP_OK;
 }
 
-/* Whether a double would be infinite: by the decimal exponent of the first digit that is not 0, and at 1e308 by the
- * digits that follow. */
+/* Appends a decimal digit; false, and *value untouched, when that overflows. */
+static bool append_digit(uint64_t *value, char digit)
+{
+    uint64_t v;
+    if (__builtin_mul_overflow(*value, 10u, &v) || __builtin_add_overflow(v, (uint64_t)(digit - '0'), &v))
+        return false;
+    *value = v;
+    return true;
+}
+
+/* Whether the number is infinite in the reference reader's arithmetic, which refuses such numbers: the digits that fit
+ * 64 bits, times a power of ten, both as doubles. */
 static bool is_beyond_double(const lp_json *j, const number *n)
 {
-    static const char limit[] = "17976931348623158079";
-    const int64_t whole = n->digits_end - n->digits, all = whole + (n->fraction_end - n->fraction);
-    int64_t first = 0;
-#define DIGIT(i) ((i) < all ? (i) < whole ? j->text[n->digits + (i)] : j->text[n->fraction + (i)-whole] : '0')
-    while (first < all && DIGIT(first) == '0')
-        first++;
-    if (first == all)
+    uint64_t significand = 0;
+    int64_t i = n->digits, exponent = n->exponent;
+    while (i < n->digits_end && append_digit(&significand, j->text[i]))
+        i++;
+    exponent += n->digits_end - i;
+    for (i = n->fraction; i < n->fraction_end && append_digit(&significand, j->text[i]); i++)
+        exponent--;
+    if (significand == 0 || exponent < 0)
         return false;
-    const int64_t magnitude = whole - 1 - first + n->exponent;
-    if (magnitude != 308)
-        return magnitude > 308;
-    for (int i = 0; limit[i] != '\0'; i++) {
-        const char digit = DIGIT(first + i);
-        if (digit != limit[i])
-            return digit > limit[i];
-    }
-#undef DIGIT
-    return true;
+    if (exponent > 308)
+        return true;
+    char power[8];
+    snprintf(power, sizeof power, "1e%d", (int)exponent);
+    return isinf((double)significand * strtod(power, NULL));
 }
 
 lp_status lp_json_u64(lp_json *j, uint64_t *value)
@@ -331,7 +315,7 @@ lp_status lp_json_u64(lp_json *j, uint64_t *value)
         return lp_json_fail(j, start, "not an unsigned integer");
     uint64_t v = 0;
     for (int64_t i = n.digits; i < n.digits_end; i++)
-        if (__builtin_mul_overflow(v, 10u, &v) || __builtin_add_overflow(v, (uint64_t)(j->text[i] - '0'), &v))
+        if (!append_digit(&v, j->text[i]))
             return lp_json_fail(j, start, "an integer beyond 64 bits");
     *value = v;
     return LP_OK;
@@ -401,52 +385,4 @@ lp_status lp_json_end(lp_json *j)
 {
     lp_json_peek(j);
     return j->off < j->bytes ? unexpected(j, "the end") : LP_OK;
-}
-
-/* ---- UTF-8 ---- */
-
-bool lp_utf8_is_valid(const char *text, size_t bytes, size_t *bad_off)
-{
-    const unsigned char *p = (const unsigned char *)text;
-    size_t i = 0;
-    while (i < bytes) {
-        uint64_t word;
-        if (bytes - i >= sizeof word) {
-            memcpy(&word, p + i, sizeof word);
-            if ((word & 0x8080808080808080u) == 0) {
-                i += sizeof word;
-                continue;
-            }
-        }
-        if (p[i] < 0x80) {
-            i++;
-            continue;
-        }
-        /* The second byte carries the rules against overlong forms, surrogates and codes beyond 10FFFF. */
-        size_t tail;
-        unsigned char low = 0x80, high = 0xbf;
-        if (p[i] >= 0xc2 && p[i] <= 0xdf) {
-            tail = 1;
-        } else if (p[i] >= 0xe0 && p[i] <= 0xef) {
-            tail = 2;
-            low = p[i] == 0xe0 ? 0xa0 : 0x80;
-            high = p[i] == 0xed ? 0x9f : 0xbf;
-        } else if (p[i] >= 0xf0 && p[i] <= 0xf4) {
-            tail = 3;
-            low = p[i] == 0xf0 ? 0x90 : 0x80;
-            high = p[i] == 0xf4 ? 0x8f : 0xbf;
-        } else {
-            *bad_off = i;
-            return false;
-        }
-        bool is_good = bytes - i > tail && p[i + 1] >= low && p[i + 1] <= high;
-        for (size_t k = 2; is_good && k <= tail; k++)
-            is_good = (p[i + k] & 0xc0) == 0x80;
-        if (!is_good) {
-            *bad_off = i;
-            return false;
-        }
-        i += tail + 1;
-    }
-    return true;
 }

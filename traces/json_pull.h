@@ -57,6 +57,9 @@ lp_status lp_json_end(lp_json *j);  /* nothing but white space is left */
 /* True when text is valid UTF-8 (no overlong forms, no surrogates; NUL is allowed); else *bad_off is where it stops. */
 bool lp_utf8_is_valid(const char *text, size_t bytes, size_t *bad_off);
 
+/* Writes the one to four bytes of a code point that is no surrogate; returns their number. */
+size_t lp_utf8_encode(char out[4], uint32_t code);
+
 /* A name for an error text: sanitised, shortened to fit; returns `buffer`. */
 const char *lp_show_name(char buffer[160], const char *name, size_t bytes);
 
