@@ -68,27 +68,33 @@ lp_status lp_checkpoint_append(lp_checkpoint *c, const lp_checkpoint_tensor *ten
     return LP_OK;
 }
 
-const char *lp_checkpoint_keep_name(lp_checkpoint *c, const char *name, size_t bytes)
+const char *lp_checkpoint_keep_text(lp_checkpoint *c, const char *from, size_t bytes)
 {
     size_t nuls = 0;
-    for (const char *p = name; (p = memchr(p, '\0', bytes - (size_t)(p - name))) != NULL; p++)
+    for (const char *p = from; (p = memchr(p, '\0', bytes - (size_t)(p - from))) != NULL; p++)
         nuls++;
     if (nuls == 0)
-        return lp_arena_text(&c->arena, name, bytes);
+        return lp_arena_text(&c->arena, from, bytes);
     char *text = lp_arena_get(&c->arena, bytes + nuls + 1);
     if (text == NULL)
         return NULL;
     size_t n = 0;
     for (size_t i = 0; i < bytes; i++) {
-        if (name[i] == '\0') {
+        if (from[i] == '\0') {
             text[n++] = (char)0xc0;
             text[n++] = (char)0x80;
         } else {
-            text[n++] = name[i];
+            text[n++] = from[i];
         }
     }
     text[n] = '\0';
-    if (c->unusable_name == NULL)
+    return text;
+}
+
+const char *lp_checkpoint_keep_name(lp_checkpoint *c, const char *name, size_t bytes)
+{
+    const char *text = lp_checkpoint_keep_text(c, name, bytes);
+    if (c->unusable_name == NULL && memchr(name, '\0', bytes) != NULL)
         c->unusable_name = text;
     return text;
 }

@@ -39,11 +39,32 @@ struct lp_checkpoint {
 lp_status lp_tensor_bytes(int64_t *bytes, const char *name, lp_dtype dtype, int64_t ndim, const uint64_t *shape,
                           lp_error *err);
 
+/* Reads the header of the open safetensors file `fd` and appends the file and its tensors. */
+lp_status lp_checkpoint_add_safetensors(lp_checkpoint *c, const char *path, int fd, const lp_file_stat *st,
+                                        lp_error *err);
+
+/* Reads the index at `path` and the headers of the shards that it lists. */
+lp_status lp_checkpoint_add_index(lp_checkpoint *c, const char *path, lp_error *err);
+
+/* Opens a file or folder and says what it is; the caller closes *fd. Where opening itself fails *fd is -errno. */
+lp_status lp_checkpoint_open_file(const lp_checkpoint *c, const char *path, int *fd, lp_file_stat *st, lp_error *err);
+
+/* folder/name in the arena, or name alone in the current folder; NULL when out of memory. */
+const char *lp_checkpoint_join(lp_checkpoint *c, const char *folder, const char *name);
+
+/* The checkpoint file in a folder, in the arena: its index, else its only safetensors file. */
+lp_status lp_checkpoint_choose_file(lp_checkpoint *c, const char *folder, const char **path, lp_error *err);
+
+/* The SHA-256 in the name of the file that `path` leads to, as the blobs of the Hugging Face cache have it, into
+ * digits[65]; false when there is none. */
+bool lp_checkpoint_blob_digest(const char *path, char digits[65]);
+
 /* Appends a tensor whose strings and shape already live in c->arena and whose bytes are known. */
 lp_status lp_checkpoint_append(lp_checkpoint *c, const lp_checkpoint_tensor *tensor, lp_error *err);
 
-/* Copies a name of `bytes` bytes of valid UTF-8 into the arena as a C string. A NUL inside becomes the bytes C0 80,
- * which no valid UTF-8 holds, and makes the name unusable for recording; NULL when out of memory. */
+/* Copies `bytes` bytes of valid UTF-8 into the arena as a C string. A NUL inside becomes the bytes C0 80, which no
+ * valid UTF-8 holds. keep_name also notes that such a name cannot be recorded. NULL when out of memory. */
+const char *lp_checkpoint_keep_text(lp_checkpoint *c, const char *text, size_t bytes);
 const char *lp_checkpoint_keep_name(lp_checkpoint *c, const char *name, size_t bytes);
 
 #endif
