@@ -13,7 +13,7 @@
 #ifndef LOADPLAN_LAYOUT_H
 #define LOADPLAN_LAYOUT_H
 
-#include <loadplan/trace.h>
+#include "traces/trace.h"
 
 #ifdef __cplusplus
 extern "C" {

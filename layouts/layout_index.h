@@ -9,7 +9,7 @@
 #ifndef LOADPLAN_LAYOUT_INDEX_H
 #define LOADPLAN_LAYOUT_INDEX_H
 
-#include <loadplan/trace.h>
+#include "traces/trace.h"
 
 /* ---- rows of the first projection ---- */
 

@@ -7,7 +7,7 @@
 #ifndef LOADPLAN_CAST_FLOAT_H
 #define LOADPLAN_CAST_FLOAT_H
 
-#include <loadplan/trace.h>
+#include "traces/trace.h"
 
 /* A code is sign, exponent field, `mantissa` bits. Codes above `largest` (sign removed) are infinities and NaNs. */
 typedef struct lp_float_kind {

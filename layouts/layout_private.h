@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Inside the room of layouts: the words in which the tables are written, and a layout with its sizes filled in. */
+#ifndef LOADPLAN_LAYOUT_PRIVATE_H
+#define LOADPLAN_LAYOUT_PRIVATE_H
+
+#include "layouts/layout.h"
+
+#include "traces/base.h"
+
+/* ---- words for the tables ---- */
+
+/* clang-format off */
+#define N(n)           {LP_SIZE_ONE, n, 1}
+#define E              {LP_SIZE_E, 1, 1}
+#define H(times, over) {LP_SIZE_H, times, over}
+#define I(times, over) {LP_SIZE_I, times, over}
+
+/* The last argument is an extent; it is variadic because extents that come from another macro hold commas. */
+#define EXPERT             {LP_AXIS_EXPERT, "e", E}
+#define HALF               {LP_AXIS_HALF, "half", N(2)}
+#define ROWS(name, ...)    {LP_AXIS_ROW, name, __VA_ARGS__}
+#define COLUMNS(name, ...) {LP_AXIS_COLUMN, name, __VA_ARGS__}
+
+#define MULTIPLES(h, i) .rule = {{LP_SIZE_H, h}, {LP_SIZE_I, i}}
+
+/* The destination: rows, then columns. Row-major, or with the rows of a column side by side (MN-major). */
+#define MATRICES(rows, ...)           .ndim = 3, .dim = {E, rows, __VA_ARGS__}, .dim_order = {0, 1, 2}, .slot_dim = 0
+#define MATRICES_BY_COLUMN(rows, ...) .ndim = 3, .dim = {E, rows, __VA_ARGS__}, .dim_order = {0, 2, 1}, .slot_dim = 0
+/* clang-format on */
+
+/* Checkpoint dtypes. */
+#define FP4_BYTES                                                                                                      \
+    {                                                                                                                  \
+        LP_U8, LP_I8, LP_F4                                                                                            \
+    }
+#define FP8_CODES                                                                                                      \
+    {                                                                                                                  \
+        LP_F8_E4M3, LP_U8                                                                                              \
+    }
+#define UE8M0                                                                                                          \
+    {                                                                                                                  \
+        LP_U8, LP_F8_E8M0                                                                                              \
+    }
+#define UE4M3                                                                                                          \
+    {                                                                                                                  \
+        LP_F8_E4M3, LP_U8                                                                                              \
+    }
+
+typedef struct lp_layout_list {
+    const lp_layout *layout;
+    int32_t count;
+} lp_layout_list;
+
+extern const lp_layout_list lp_layouts_gran8, lp_layouts_packed, lp_layouts_trt, lp_layouts_localised;
+
+/* ---- a layout of given sizes ---- */
+
+typedef struct lp_layout_geometry {
+    int64_t extent[LP_LAYOUT_AXES];
+    int64_t stride[LP_LAYOUT_AXES]; /* bytes, in the destination */
+    int64_t bytes;                  /* of the destination; its bits and twice as many fit int64_t */
+    int64_t element;                /* bytes */
+    int64_t rows, columns;          /* of one checkpoint tensor of gate, up or down; columns in destination elements */
+} lp_layout_geometry;
+
+lp_status lp_layout_resolve(const lp_layout *layout, const lp_layout_sizes *sizes, lp_layout_geometry *out,
+                            lp_error *err);
+
+/* Value of an extent; false when it overflows or is not whole. */
+bool lp_extent_value(lp_extent extent, const lp_layout_sizes *sizes, int64_t *out);
+
+/* Index of the axis of a role that occurs at most once (expert, half), or -1. */
+int32_t lp_layout_axis_of(const lp_layout *layout, lp_axis_role role);
+
+#endif
