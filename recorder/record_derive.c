@@ -1,0 +1,387 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Derives: where expressions end. Also the expression that is computed in place: "copy, then x = -exp(x)" reads the
+ * region that it writes. Replayed as it stands it would read its own last output at the next load, so the region is
+ * replaced by what the copy before had put there, and the two become one derive of the checkpoint tensor.
+ */
+#include "recorder/record_private.h"
+
+/* ---- expressions in a row ---- */
+
+typedef struct flattening {
+    uint32_t *number; /* by node: its position + 1 in the row; 0: not there yet */
+    uint32_t *stack;
+    int64_t depth, capacity;
+    int64_t nodes, inputs;
+    lp_node *node;
+    lp_derive_input *input;
+} flattening;
+
+static int arity_of(const lp_node *node)
+{
+    return node->op == LP_OP_INPUT ? 0 : lp_op_arity((lp_op)node->op);
+}
+
+static bool push(lp_recorder *r, flattening *f, uint32_t node)
+{
+    if (!lp_grow(r->platform.alloc, (void **)&f->stack, &f->capacity, f->depth + 1, sizeof *f->stack))
+        return false;
+    f->stack[f->depth++] = node;
+    return true;
+}
+
+/* Visits arguments before their users; `emit` false only counts. */
+static bool visit(lp_recorder *r, flattening *f, uint32_t root, bool emit)
+{
+    f->nodes = f->inputs = f->depth = 0;
+    memset(f->number, 0, (size_t)r->value_count * sizeof *f->number);
+    if (!push(r, f, root))
+        return false;
+    while (f->depth > 0) {
+        const uint32_t at = f->stack[f->depth - 1];
+        const rec_value *v = &r->value[at];
+        const int arity = arity_of(&v->node);
+        bool ready = true;
+        for (int a = arity - 1; f->number[at] == 0 && a >= 0; a--) {
+            if (f->number[v->node.arg[a]] != 0)
+                continue;
+            ready = false;
+            if (!push(r, f, v->node.arg[a]))
+                return false;
+        }
+        if (!ready)
+            continue;
+        f->depth--;
+        if (f->number[at] != 0)
+            continue;
+        if (emit) {
+            lp_node *n = &f->node[f->nodes];
+            *n = v->node;
+            for (int a = 0; a < arity; a++)
+                n->arg[a] = f->number[v->node.arg[a]] - 1;
+            if (v->node.op == LP_OP_INPUT) {
+                n->arg[0] = (uint32_t)f->inputs;
+                f->input[f->inputs] = (lp_derive_input){
+                    .staged = v->staged, .index = v->index, .dtype = v->dtype, .count = v->node.count, .map = v->map};
+            }
+        }
+        if (v->node.op == LP_OP_INPUT)
+            f->inputs++;
+        f->number[at] = (uint32_t)++f->nodes;
+    }
+    return true;
+}
+
+lp_status rec_flatten_value(lp_recorder *r, uint32_t root, lp_derive *out, lp_error *err)
+{
+    flattening f = {0};
+    lp_status status = LP_OK;
+    f.number = lp_allocate(r->platform.alloc, (size_t)r->value_count * sizeof *f.number);
+    if (f.number == NULL || !visit(r, &f, root, false)) {
+        status = lp_fail_memory(err);
+        goto done;
+    }
+    f.node = lp_arena_get(&r->arena, (size_t)f.nodes * sizeof *f.node);
+    f.input = lp_arena_get(&r->arena, (size_t)f.inputs * sizeof *f.input);
+    if (f.node == NULL || f.input == NULL || !visit(r, &f, root, true)) {
+        status = lp_fail_memory(err);
+        goto done;
+    }
+    out->nnode = (uint32_t)f.nodes;
+    out->ninput = (uint32_t)f.inputs;
+    out->node = f.node;
+    out->input = f.input;
+done:
+    lp_release(r->platform.alloc, f.number);
+    lp_release(r->platform.alloc, f.stack);
+    return status;
+}
+
+/* ---- in place ---- */
+
+/* A map of elements (a cast, from src_elem to dst_elem) as the map that gathers its source elements densely, in the
+ * order of a dense destination. */
+static lp_status source_gather(lp_recorder *r, const lp_map *cast, const lp_map **out, lp_error *err)
+{
+    const int64_t from = cast->src_elem, to = cast->dst_elem;
+    lp_box *box = lp_arena_get(&r->arena, (size_t)cast->nbox * sizeof *box);
+    lp_mode *mode = lp_arena_get(&r->arena, (size_t)cast->nmode * sizeof *mode);
+    if (box == NULL || mode == NULL)
+        return lp_fail_memory(err);
+    for (int32_t b = 0; b < cast->nbox; b++) {
+        box[b] = cast->box[b];
+        box[b].dst_off = box[b].dst_off / to * from;
+        box[b].run *= from;
+        for (int32_t m = 0; m < box[b].rank; m++) {
+            mode[m] = cast->box[b].mode[m];
+            mode[m].dst_stride = mode[m].dst_stride / to * from;
+        }
+        box[b].mode = mode;
+        mode += box[b].rank;
+    }
+    const lp_map *map = NULL;
+    LP_TRY(lp_map_from_boxes(&map, 1, 1, cast->nbox, box, r->platform.alloc, err));
+    *out = rec_own(r, map);
+    return *out != NULL ? LP_OK : lp_fail_memory(err);
+}
+
+static bool is_identity(const lp_map *map, int64_t bytes)
+{
+    return map->nbox == 1 && map->box[0].rank == 0 && map->box[0].src_off == 0 && map->box[0].dst_off == 0 &&
+           map->box[0].run == bytes;
+}
+
+/* Whether two maps share a destination byte; `as_source` takes the source bytes of a instead. On failure: true. */
+static bool meets(lp_recorder *r, const lp_map *a, const lp_map *b)
+{
+    const lp_map *common = NULL;
+    if (a->dst_lo >= b->dst_hi || b->dst_lo >= a->dst_hi)
+        return false;
+    if (lp_map_intersect(&common, a, b, 0, r->platform.alloc, NULL) != LP_OK)
+        return true;
+    const bool some = common->nbox > 0;
+    lp_map_free(common, r->platform.alloc);
+    return some;
+}
+
+/* The region that an input reads, as destinations; NULL when the map cannot be turned (it reads a byte twice). */
+static const lp_map *region_read(lp_recorder *r, const lp_map *gather)
+{
+    const lp_map *region = NULL;
+    return lp_map_inverse(&region, gather, r->platform.alloc, NULL) == LP_OK ? rec_own(r, region) : NULL;
+}
+
+/* Makes node `at`, an input that reads what one copy had written, an input that reads the copy's source. */
+static lp_status read_through_copy(lp_recorder *r, uint32_t at, const rec_write *w, lp_error *err)
+{
+    const lp_map *copied = NULL, *through = NULL;
+    LP_TRY(lp_map_shift(&copied, w->map, w->src_off, w->dst_off, r->platform.alloc, err));
+    const lp_status status = lp_map_compose(&through, r->value[at].map, copied, r->platform.alloc, err);
+    lp_map_free(copied, r->platform.alloc);
+    if (status != LP_OK)
+        return status;
+    through = rec_own(r, through);
+    if (through == NULL)
+        return lp_fail_memory(err);
+    rec_value source = r->value[at];
+    source.staged = true;
+    source.index = w->name;
+    source.map = through;
+    if (w->src_dtype == 0) {
+        r->value[at] = source;
+        return LP_OK;
+    }
+    /* The copy cast: read the source as it is, and cast in the expression. */
+    LP_TRY(source_gather(r, through, &source.map, err));
+    source.dtype = (lp_dtype)w->src_dtype;
+    source.node.dtype = w->src_dtype;
+    const int64_t input = rec_add_value(r, &source);
+    if (input < 0)
+        return lp_fail_memory(err);
+    rec_value *cast = &r->value[at];
+    cast->node.op = LP_OP_CAST;
+    cast->node.arg[0] = (uint32_t)input;
+    return LP_OK;
+}
+
+/* Makes node `at`, an input that reads the whole result of a derive, that result. */
+static lp_status read_through_derive(lp_recorder *r, uint32_t at, const rec_derive *d, lp_error *err)
+{
+    const lp_map *through = NULL;
+    LP_TRY(lp_map_compose(&through, r->value[at].map, d->map, r->platform.alloc, err));
+    const rec_value *root = &r->value[d->root];
+    const bool same = is_identity(through, root->node.count * (lp_dtype_bits((lp_dtype)root->node.dtype) / 8)) &&
+                      root->node.dtype == r->value[at].node.dtype && root->node.count == r->value[at].node.count;
+    lp_map_free(through, r->platform.alloc);
+    if (!same)
+        return lp_fail(err, LP_E_UNSUPPORTED, "computes in place on another view of a computed value");
+    const lp_node copy = root->node;
+    const rec_value whole = *root;
+    r->value[at] = whole;
+    r->value[at].node = copy;
+    return LP_OK;
+}
+
+/* Resolves one input of the expression that reads destination `dest` where `out` will write. */
+static lp_status resolve_input(lp_recorder *r, uint32_t at, uint32_t dest, const lp_map *out, lp_error *err)
+{
+    const lp_map *region = region_read(r, r->value[at].map);
+    if (region == NULL)
+        return lp_fail(err, LP_E_UNSUPPORTED, "computes in place on a broadcast view");
+    if (!meets(r, region, out))
+        return LP_OK;
+    for (uint32_t i = r->dest[dest].last_write; i != LP_NONE; i = r->write[i].previous) {
+        const rec_write *w = &r->write[i];
+        if (w->kind == REC_DROPPED)
+            continue;
+        if (w->kind == REC_DERIVE)
+            return read_through_derive(r, at, &r->derive[w->name], err);
+        if (w->map->dst_lo + w->dst_off >= region->dst_hi || region->dst_lo >= w->map->dst_hi + w->dst_off)
+            continue;
+        if (w->map->src_elem == 0)
+            return lp_fail(err, LP_E_UNSUPPORTED, "computes in place on a fill");
+        return read_through_copy(r, at, w, err);
+    }
+    return lp_fail(err, LP_E_UNSUPPORTED, "computes in place on bytes that nothing has written yet");
+}
+
+static lp_status resolve_in_place(lp_recorder *r, uint32_t root, uint32_t dest, const lp_map *out, lp_error *err)
+{
+    flattening f = {0};
+    lp_status status = LP_OK;
+    const int64_t known = r->value_count;
+    f.number = lp_allocate(r->platform.alloc, (size_t)known * sizeof *f.number);
+    if (f.number == NULL || !visit(r, &f, root, false)) {
+        status = lp_fail_memory(err);
+        goto done;
+    }
+    for (int64_t i = 0; i < known && status == LP_OK; i++) {
+        const rec_value *v = &r->value[i];
+        if (f.number[i] != 0 && v->node.op == LP_OP_INPUT && !v->staged && v->index == dest)
+            status = resolve_input(r, (uint32_t)i, dest, out, err);
+    }
+done:
+    lp_release(r->platform.alloc, f.number);
+    lp_release(r->platform.alloc, f.stack);
+    return status;
+}
+
+/* What the derive writes, nothing before it does. */
+static lp_status trim_earlier(lp_recorder *r, uint32_t dest, const lp_map *out, lp_error *err)
+{
+    for (uint32_t i = r->dest[dest].last_write; i != LP_NONE; i = r->write[i].previous) {
+        rec_write *w = &r->write[i];
+        const lp_map *rest = NULL;
+        if (w->kind == REC_DROPPED || w->map->dst_lo + w->dst_off >= out->dst_hi ||
+            out->dst_lo >= w->map->dst_hi + w->dst_off)
+            continue;
+        LP_TRY(lp_map_subtract(&rest, w->map, out, -w->dst_off, r->platform.alloc, err));
+        rest = rec_own(r, rest);
+        if (rest == NULL)
+            return lp_fail_memory(err);
+        w->map = rest;
+        if (rest->nbox > 0)
+            continue;
+        if (w->kind == REC_DERIVE)
+            r->derive[w->name].dropped = true;
+        w->kind = REC_DROPPED;
+    }
+    return LP_OK;
+}
+
+/* ---- derives ---- */
+
+static bool add_derive(lp_recorder *r, const rec_derive *d)
+{
+    if (!lp_grow(r->platform.alloc, (void **)&r->derive, &r->derive_capacity, r->derive_count + 1, sizeof *r->derive)) {
+        rec_no_memory(r);
+        return false;
+    }
+    r->derive[r->derive_count++] = *d;
+    return true;
+}
+
+/* The expression in dst's dtype, and the map from its dense result. */
+static lp_status place_result(const char *file, int line, lp_tensor dst, lp_tensor *value, const lp_map **out,
+                              uint8_t *flags, lp_error *err)
+{
+    lp_recorder *r = dst.recorder;
+    const bool is_value = value->kind == LP_TENSOR_VALUE && value->cast_to == 0;
+    if (!is_value || value->view.dtype != dst.view.dtype) {
+        if (lp_dtype_of(*value) != dst.view.dtype) {
+            *flags |= LP_PROV_IMPLICIT_CAST;
+            if (lp_cast_kind_of(lp_dtype_of(*value), dst.view.dtype) != LP_CAST_VALUES)
+                return lp_fail(err, LP_E_UNSUPPORTED, "no cast from %s to %s", lp_dtype_name(lp_dtype_of(*value)),
+                               lp_dtype_name(dst.view.dtype));
+        }
+        int64_t node = rec_value_of(file, line, *value);
+        if (node >= 0 && r->value[node].node.dtype != (uint16_t)dst.view.dtype) {
+            const rec_value cast = {.node = {.op = LP_OP_CAST,
+                                             .dtype = (uint16_t)dst.view.dtype,
+                                             .arg = {(uint32_t)node, 0, 0},
+                                             .count = r->value[node].node.count}};
+            node = rec_add_value(r, &cast);
+        }
+        *value = rec_value_tensor(file, line, r, node, value->view.ndim, value->view.size);
+        if (value->kind == LP_TENSOR_INVALID)
+            return LP_E_REFUSED; /* said already */
+    }
+    const lp_map *map = NULL;
+    LP_TRY(lp_map_copy(&map, &dst.view, rec_memory_bytes(r, dst), &value->view, rec_memory_bytes(r, *value),
+                       r->platform.alloc, err));
+    *out = rec_own(r, map);
+    return *out != NULL ? LP_OK : lp_fail_memory(err);
+}
+
+void rec_copy_value(const char *file, int line, lp_tensor dst, lp_tensor value, bool in_place)
+{
+    lp_recorder *r = dst.recorder;
+    if (dst.kind != LP_TENSOR_DEST) {
+        rec_refuse_tensor(file, line, value, dst, "copy_", "keeps a computed value in a temporary");
+        return;
+    }
+    const lp_tensor whole = value;
+    uint8_t flags = value.flags;
+    const lp_map *out = NULL;
+    lp_error err;
+    lp_status status = place_result(file, line, dst, &value, &out, &flags, &err);
+    if (status == LP_E_REFUSED || r->misuse.code != LP_OK)
+        return;
+    if (status == LP_OK && out->nbox == 0)
+        return;
+    if (status == LP_OK && in_place)
+        status = resolve_in_place(r, value.base, dst.base, out, &err);
+    if (status == LP_OK && in_place)
+        status = trim_earlier(r, dst.base, out, &err);
+    if (status != LP_OK) {
+        rec_copy_failed(file, line, dst, whole, &err);
+        return;
+    }
+    const uint32_t provenance = rec_provenance(r, file, line, flags);
+    const rec_derive d = {.dest = dst.base, .root = value.base, .map = out, .text = "", .provenance = provenance};
+    if (!add_derive(r, &d))
+        return;
+    const rec_write w = {.map = out,
+                         .name = (uint32_t)(r->derive_count - 1),
+                         .dest = dst.base,
+                         .provenance = provenance,
+                         .kind = REC_DERIVE};
+    rec_add_write(r, &w);
+}
+
+void lp_derive_at(const char *file, int line, lp_recorder *r, lp_tensor dest, lp_tensor expression)
+{
+    if (!rec_usable(file, line, r, dest) || !rec_usable(file, line, r, expression))
+        return;
+    if (dest.kind != LP_TENSOR_DEST)
+        rec_misuse(file, line, r, LP_E_MISUSE, "a derive into something that is not a destination");
+    else
+        rec_copy_value(file, line, dest, expression, false);
+}
+
+void lp_require_close_at(const char *file, int line, lp_recorder *r, lp_tensor a, lp_tensor b, float rtol,
+                         const char *text)
+{
+    if (!rec_usable(file, line, r, a) || !rec_usable(file, line, r, b))
+        return;
+    const lp_tensor left = lp_to_f32_at(file, line, a), right = lp_to_f32_at(file, line, b);
+    const int64_t x = rec_value_of(file, line, left), y = x >= 0 ? rec_value_of(file, line, right) : -1;
+    if (x < 0 || y < 0)
+        return;
+    const int64_t nx = r->value[x].node.count, ny = r->value[y].node.count;
+    if (nx != ny && nx != 1 && ny != 1) {
+        rec_misuse(file, line, r, LP_E_ARGUMENT, "compares %lld elements with %lld", (long long)nx, (long long)ny);
+        return;
+    }
+    const rec_value check = {
+        .node = {.op = LP_OP_ALL_CLOSE, .arg = {(uint32_t)x, (uint32_t)y, 0}, .bits = lp_bits_f32(rtol)}};
+    const int64_t root = rec_add_value(r, &check);
+    const char *kept = lp_arena_text(&r->arena, text, strlen(text));
+    if (root < 0 || kept == NULL) {
+        rec_no_memory(r);
+        return;
+    }
+    const rec_derive d = {
+        .dest = LP_NONE, .root = (uint32_t)root, .text = kept, .provenance = rec_provenance(r, file, line, 0)};
+    add_derive(r, &d);
+}

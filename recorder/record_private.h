@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The recorder from the inside. Writes of a scope are kept in order and handed to the trace when the scope ends,
+ * because later calls can still change them: a refusal turns a name's writes into fallback regions, an expression that
+ * is computed in place replaces the copy that it reads.
+ */
+#ifndef LOADPLAN_RECORD_PRIVATE_H
+#define LOADPLAN_RECORD_PRIVATE_H
+
+#include "recorder/recorder.h"
+#include "traces/base.h"
+
+#include <stdio.h>
+
+enum { REC_PIECES_MAX = LP_MAP_BOXES_MAX }; /* of a temporary */
+
+/* A map whose first box lies at (0, 0), and what a pair of views at offset 0 must add to get there. */
+typedef struct rec_shape {
+    const void *key; /* the two views, without their offsets */
+    uint32_t key_bytes;
+    uint64_t hash;
+    const lp_map *map;
+    int64_t src_delta, dst_delta;
+} rec_shape;
+
+typedef enum rec_write_kind {
+    REC_DROPPED = 0,
+    REC_BYTES = 1,  /* copy, cast or fill: `map`, shifted */
+    REC_DERIVE = 2, /* derive number `name` */
+} rec_write_kind;
+
+typedef struct rec_write {
+    const lp_map *map; /* moved by the offsets; of a derive: from its dense result, absolute */
+    int64_t src_off, dst_off;
+    uint64_t fill_bits;
+    uint32_t name, dest;
+    uint32_t provenance;
+    uint32_t previous; /* the write to the same destination before this one, or LP_NONE */
+    uint8_t kind;      /* rec_write_kind */
+    uint8_t src_dtype, dst_dtype;
+} rec_write;
+
+typedef struct rec_destination {
+    lp_destination row;
+    lp_view view;
+    int64_t bytes;       /* of the storage, from element [0, ..., 0] on */
+    uint32_t last_write; /* LP_NONE: none */
+} rec_destination;
+
+/* Bytes of a temporary (or of a destination that is copied from) and where they come from; absolute map. */
+typedef struct rec_piece {
+    const lp_map *map;
+    uint64_t fill_bits;
+    uint32_t name;     /* of a fill its trigger */
+    uint8_t src_dtype; /* of a cast */
+    uint8_t dst_dtype;
+    uint8_t flags; /* LP_PROV_* that a copy of it earns */
+    bool is_fill;
+} rec_piece;
+
+typedef struct rec_temporary {
+    int64_t bytes;
+    rec_piece *piece;
+    int64_t count, capacity;
+    bool is_disjoint;   /* while it is put together: pieces cannot overlap, nothing has to be trimmed */
+    uint32_t shadow_of; /* the checkpoint tensor that it stands for since the loader wrote to it, or LP_NONE */
+} rec_temporary;
+
+/* One node of an expression; arguments have lower numbers. */
+typedef struct rec_value {
+    lp_node node;
+    /* of LP_OP_INPUT */
+    bool staged;
+    uint32_t index;
+    lp_dtype dtype;
+    const lp_map *map;
+} rec_value;
+
+typedef struct rec_derive {
+    uint32_t dest, root;
+    const lp_map *map; /* from the dense result, absolute; NULL for a check */
+    const char *text;
+    uint32_t provenance;
+    bool dropped;
+} rec_derive;
+
+typedef struct rec_refusal {
+    uint32_t name, dest;
+    const lp_map *map;
+    const char *operation, *reason;
+    uint32_t provenance;
+} rec_refusal;
+
+enum { REC_NAME_REFUSED = 1, REC_NAME_SHADOWED = 2 };
+enum { REC_PLACES = 64 }; /* a power of two */
+
+struct lp_recorder {
+    lp_platform platform;
+    const lp_checkpoint *checkpoint;
+    lp_trace *trace;
+    lp_scope scope;
+    bool finished;
+
+    lp_error misuse; /* code LP_OK: none */
+
+    /* of the scope */
+    lp_arena arena;
+    lp_strings dest_names;
+    rec_destination *dest;
+    int64_t dest_capacity;
+    rec_write *write;
+    int64_t write_count, write_capacity;
+    rec_temporary *temporary;
+    int64_t temporary_count, temporary_capacity;
+    rec_value *value;
+    int64_t value_count, value_capacity;
+    rec_derive *derive;
+    int64_t derive_count, derive_capacity;
+    rec_refusal *refusal;
+    int64_t refusal_count, refusal_capacity;
+    uint8_t *name_flags; /* REC_NAME_*, one per checkpoint tensor */
+    uint32_t *marked;    /* names whose flags are not 0 */
+    int64_t marked_count, marked_capacity;
+    const lp_map **scope_map; /* to be freed with the scope */
+    int64_t scope_map_count, scope_map_capacity;
+
+    /* of all scopes */
+    lp_arena shape_arena;
+    rec_shape *shape;
+    int64_t shape_count, shape_capacity;
+    uint32_t *shape_table; /* index + 1, open addressing */
+    int64_t shape_table_size;
+
+    /* provenance of the places that were seen last */
+    struct rec_place {
+        const char *file;
+        int line;
+        uint32_t flags;
+        uint32_t index;
+        bool used;
+    } place[REC_PLACES];
+};
+
+/* ---- recorder.c ---- */
+
+lp_tensor rec_invalid(lp_recorder *r);
+
+/* Keeps the first misuse, with its place, and returns an invalid tensor. */
+lp_tensor rec_misuse(const char *file, int line, lp_recorder *r, lp_status code, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+lp_tensor rec_misuse_error(const char *file, int line, lp_recorder *r, const lp_error *err);
+lp_tensor rec_no_memory(lp_recorder *r);
+
+/* False when a tensor is invalid, or belongs to another recorder; the latter is kept as misuse. */
+bool rec_usable(const char *file, int line, lp_recorder *r, lp_tensor t);
+
+/* Index of a place for lp_trace_provenance; LP_NONE (and kept as misuse) when that fails. */
+uint32_t rec_provenance(lp_recorder *r, const char *file, int line, uint32_t flags);
+
+/* Hands a map to the scope; NULL (and kept as misuse) when out of memory, after freeing it. */
+const lp_map *rec_own(lp_recorder *r, const lp_map *map);
+
+/* Bytes of the memory that a tensor is a view of, counted from the view's origin. */
+int64_t rec_memory_bytes(const lp_recorder *r, lp_tensor t);
+
+/* ---- record_shape.c: maps by the shape of two views ---- */
+
+/* The map of dst.copy_(src), relative, and its offsets: two views that differ in their offsets only share one map. */
+lp_status rec_map_copy(lp_recorder *r, const lp_view *dst, int64_t dst_bytes, const lp_view *src, int64_t src_bytes,
+                       const lp_map **map, int64_t *src_off, int64_t *dst_off, lp_error *err);
+void rec_free_shapes(lp_recorder *r);
+
+/* ---- record_copy.c ---- */
+
+/* Appends a write to its destination's list. */
+void rec_add_write(lp_recorder *r, const rec_write *w);
+
+/* Puts a copied or filled piece where dst is: a record of a destination, or a piece of a temporary. */
+void rec_put(const char *file, int line, lp_tensor dst, const rec_piece *piece, int64_t src_off, int64_t dst_off);
+
+/* What a failed map of a copy means: a refusal of the names of src where no map can say it, else a misuse. */
+void rec_copy_failed(const char *file, int line, lp_tensor dst, lp_tensor src, const lp_error *err);
+
+/* ---- record_temporary.c: bytes put together from several names ---- */
+
+/* A temporary of `bytes` bytes; -1 (and kept as misuse) when out of memory. */
+int64_t rec_new_temporary(lp_recorder *r, int64_t bytes);
+
+/* Appends a piece (absolute map, owned by the scope) and trims what it covers of earlier ones. */
+lp_status rec_write_piece(lp_recorder *r, int64_t temporary, const rec_piece *piece, lp_error *err);
+
+/* The temporary that stands for a checkpoint tensor that the loader writes to; -1 as above. `make`: unless there is
+ * one, make it. */
+int64_t rec_shadow(lp_recorder *r, uint32_t name, bool make);
+
+/* Sets REC_NAME_* of a name until the scope ends; false when out of memory. */
+bool rec_mark_name(lp_recorder *r, uint32_t name, uint8_t flag);
+
+/* What was written to a destination so far, as a temporary; *computed: some of it by a derive, which has no piece. -1
+ * as above. */
+int64_t rec_written(lp_recorder *r, uint32_t dest, bool *computed);
+
+/* ---- record_pieces.c ---- */
+
+/* Copies from a temporary (its number in src.base), piece by piece. */
+void rec_copy_pieces(const char *file, int line, lp_tensor dst, lp_tensor src);
+
+/* ---- record_value.c ---- */
+
+/* t as an expression node of its own dtype (cast_to applied), in row-major order; -1 after keeping a misuse or refusing
+ * the names that t reads. */
+int64_t rec_value_of(const char *file, int line, lp_tensor t);
+
+/* A node of `count` elements; -1 when out of memory. */
+int64_t rec_add_value(lp_recorder *r, const rec_value *value);
+
+/* A value tensor of the node, row-major. */
+lp_tensor rec_value_tensor(const char *file, int line, lp_recorder *r, int64_t node, int ndim, const int64_t *shape);
+
+/* ---- record_derive.c ---- */
+
+/* dst becomes a value. in_place: what dst itself held before is read through the copies that wrote it. */
+void rec_copy_value(const char *file, int line, lp_tensor dst, lp_tensor value, bool in_place);
+
+/* The nodes below `root` in a row, inputs numbered; arrays belong to the scope. */
+lp_status rec_flatten_value(lp_recorder *r, uint32_t root, lp_derive *out, lp_error *err);
+
+/* ---- record_refuse.c ---- */
+
+typedef void (*rec_each_name)(lp_recorder *r, uint32_t name, void *context);
+
+/* Calls `each` for every checkpoint name that t reads. */
+void rec_names_of(lp_recorder *r, lp_tensor t, rec_each_name each, void *context);
+
+/* Refuses the names that t reads; dst is where they would have gone (invalid: unknown). Texts must live as long as the
+ * scope. */
+void rec_refuse_tensor(const char *file, int line, lp_tensor t, lp_tensor dst, const char *operation,
+                       const char *reason);
+
+/* ---- record_scope.c ---- */
+
+lp_status rec_begin_scope(lp_recorder *r, const lp_scope *scope, lp_error *err);
+lp_status rec_end_scope(lp_recorder *r, lp_error *err);
+void rec_free_scope(lp_recorder *r);
+
+#endif
