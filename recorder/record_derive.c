@@ -8,13 +8,12 @@
 
 /* ---- expressions in a row ---- */
 
+/* The nodes below a root, arguments before their users. r->value_number holds each one's position + 1 meanwhile. */
 typedef struct flattening {
-    uint32_t *number; /* by node: its position + 1 in the row; 0: not there yet */
-    uint32_t *stack;
-    int64_t depth, capacity;
-    int64_t nodes, inputs;
-    lp_node *node;
-    lp_derive_input *input;
+    uint32_t *order, *stack;
+    int64_t count, order_capacity;
+    int64_t depth, stack_capacity;
+    int64_t inputs;
 } flattening;
 
 static int arity_of(const lp_node *node)
@@ -24,76 +23,100 @@ static int arity_of(const lp_node *node)
 
 static bool push(lp_recorder *r, flattening *f, uint32_t node)
 {
-    if (!lp_grow(r->platform.alloc, (void **)&f->stack, &f->capacity, f->depth + 1, sizeof *f->stack))
+    if (!lp_grow(r->platform.alloc, (void **)&f->stack, &f->stack_capacity, f->depth + 1, sizeof *f->stack))
         return false;
     f->stack[f->depth++] = node;
     return true;
 }
 
-/* Visits arguments before their users; `emit` false only counts. */
-static bool visit(lp_recorder *r, flattening *f, uint32_t root, bool emit)
+/* Pushes the arguments of a node that are not numbered yet; *ready: there were none. */
+static bool push_arguments(lp_recorder *r, flattening *f, uint32_t at, bool *ready)
 {
-    f->nodes = f->inputs = f->depth = 0;
-    memset(f->number, 0, (size_t)r->value_count * sizeof *f->number);
+    const lp_node *node = &r->value[at].node;
+    *ready = true;
+    for (int a = arity_of(node) - 1; a >= 0; a--) {
+        if (r->value_number[node->arg[a]] != 0)
+            continue;
+        *ready = false;
+        if (!push(r, f, node->arg[a]))
+            return false;
+    }
+    return true;
+}
+
+static bool visit(lp_recorder *r, flattening *f, uint32_t root)
+{
+    if (!lp_grow(r->platform.alloc, (void **)&r->value_number, &r->value_number_capacity, r->value_count,
+                 sizeof *r->value_number))
+        return false;
+    memset(r->value_number + r->value_number_count, 0,
+           (size_t)(r->value_number_capacity - r->value_number_count) * sizeof *r->value_number);
+    r->value_number_count = r->value_number_capacity;
     if (!push(r, f, root))
         return false;
     while (f->depth > 0) {
         const uint32_t at = f->stack[f->depth - 1];
-        const rec_value *v = &r->value[at];
-        const int arity = arity_of(&v->node);
         bool ready = true;
-        for (int a = arity - 1; f->number[at] == 0 && a >= 0; a--) {
-            if (f->number[v->node.arg[a]] != 0)
-                continue;
-            ready = false;
-            if (!push(r, f, v->node.arg[a]))
-                return false;
-        }
+        if (r->value_number[at] == 0 && !push_arguments(r, f, at, &ready))
+            return false;
         if (!ready)
             continue;
         f->depth--;
-        if (f->number[at] != 0)
+        if (r->value_number[at] != 0)
             continue;
-        if (emit) {
-            lp_node *n = &f->node[f->nodes];
-            *n = v->node;
-            for (int a = 0; a < arity; a++)
-                n->arg[a] = f->number[v->node.arg[a]] - 1;
-            if (v->node.op == LP_OP_INPUT) {
-                n->arg[0] = (uint32_t)f->inputs;
-                f->input[f->inputs] = (lp_derive_input){
-                    .staged = v->staged, .index = v->index, .dtype = v->dtype, .count = v->node.count, .map = v->map};
-            }
-        }
-        if (v->node.op == LP_OP_INPUT)
-            f->inputs++;
-        f->number[at] = (uint32_t)++f->nodes;
+        if (!lp_grow(r->platform.alloc, (void **)&f->order, &f->order_capacity, f->count + 1, sizeof *f->order))
+            return false;
+        f->inputs += r->value[at].node.op == LP_OP_INPUT;
+        f->order[f->count++] = at;
+        r->value_number[at] = (uint32_t)f->count;
     }
     return true;
+}
+
+static void end_visit(lp_recorder *r, flattening *f)
+{
+    for (int64_t i = 0; i < f->count; i++)
+        r->value_number[f->order[i]] = 0;
+    lp_release(r->platform.alloc, f->order);
+    lp_release(r->platform.alloc, f->stack);
 }
 
 lp_status rec_flatten_value(lp_recorder *r, uint32_t root, lp_derive *out, lp_error *err)
 {
     flattening f = {0};
     lp_status status = LP_OK;
-    f.number = lp_allocate(r->platform.alloc, (size_t)r->value_count * sizeof *f.number);
-    if (f.number == NULL || !visit(r, &f, root, false)) {
+    lp_node *node = NULL;
+    lp_derive_input *input = NULL;
+    if (visit(r, &f, root)) {
+        node = lp_arena_get(&r->arena, (size_t)f.count * sizeof *node);
+        input = lp_arena_get(&r->arena, (size_t)f.inputs * sizeof *input);
+    }
+    if (node == NULL || input == NULL) {
         status = lp_fail_memory(err);
         goto done;
     }
-    f.node = lp_arena_get(&r->arena, (size_t)f.nodes * sizeof *f.node);
-    f.input = lp_arena_get(&r->arena, (size_t)f.inputs * sizeof *f.input);
-    if (f.node == NULL || f.input == NULL || !visit(r, &f, root, true)) {
-        status = lp_fail_memory(err);
-        goto done;
+    uint32_t inputs = 0;
+    for (int64_t i = 0; i < f.count; i++) {
+        const rec_value *v = &r->value[f.order[i]];
+        node[i] = v->node;
+        for (int a = 0; a < arity_of(&v->node); a++)
+            node[i].arg[a] = r->value_number[v->node.arg[a]] - 1;
+        if (v->node.op != LP_OP_INPUT)
+            continue;
+        node[i].arg[0] = inputs;
+        input[inputs++] = (lp_derive_input){
+            .staged = v->staged, .index = v->index, .dtype = v->dtype, .count = v->node.count, .map = v->map};
     }
-    out->nnode = (uint32_t)f.nodes;
-    out->ninput = (uint32_t)f.inputs;
-    out->node = f.node;
-    out->input = f.input;
+    *out = (lp_derive){.dest = out->dest,
+                       .nnode = (uint32_t)f.count,
+                       .ninput = inputs,
+                       .node = node,
+                       .input = input,
+                       .map = out->map,
+                       .error_text = out->error_text,
+                       .provenance = out->provenance};
 done:
-    lp_release(r->platform.alloc, f.number);
-    lp_release(r->platform.alloc, f.stack);
+    end_visit(r, &f);
     return status;
 }
 
@@ -131,7 +154,7 @@ static bool is_identity(const lp_map *map, int64_t bytes)
            map->box[0].run == bytes;
 }
 
-/* Whether two maps share a destination byte; `as_source` takes the source bytes of a instead. On failure: true. */
+/* Whether two maps share a destination byte; true when that cannot be found out. */
 static bool meets(lp_recorder *r, const lp_map *a, const lp_map *b)
 {
     const lp_map *common = NULL;
@@ -195,10 +218,7 @@ static lp_status read_through_derive(lp_recorder *r, uint32_t at, const rec_deri
     lp_map_free(through, r->platform.alloc);
     if (!same)
         return lp_fail(err, LP_E_UNSUPPORTED, "computes in place on another view of a computed value");
-    const lp_node copy = root->node;
-    const rec_value whole = *root;
-    r->value[at] = whole;
-    r->value[at].node = copy;
+    r->value[at] = *root;
     return LP_OK;
 }
 
@@ -212,12 +232,13 @@ static lp_status resolve_input(lp_recorder *r, uint32_t at, uint32_t dest, const
         return LP_OK;
     for (uint32_t i = r->dest[dest].last_write; i != LP_NONE; i = r->write[i].previous) {
         const rec_write *w = &r->write[i];
-        if (w->kind == REC_DROPPED)
+        if (w->kind == REC_DROPPED || w->map->dst_lo + w->dst_off >= region->dst_hi ||
+            region->dst_lo >= w->map->dst_hi + w->dst_off)
             continue;
+        if (i >= r->value[at].written_before)
+            return lp_fail(err, LP_E_UNSUPPORTED, "computes on bytes that were overwritten since");
         if (w->kind == REC_DERIVE)
             return read_through_derive(r, at, &r->derive[w->name], err);
-        if (w->map->dst_lo + w->dst_off >= region->dst_hi || region->dst_lo >= w->map->dst_hi + w->dst_off)
-            continue;
         if (w->map->src_elem == 0)
             return lp_fail(err, LP_E_UNSUPPORTED, "computes in place on a fill");
         return read_through_copy(r, at, w, err);
@@ -228,21 +249,16 @@ static lp_status resolve_input(lp_recorder *r, uint32_t at, uint32_t dest, const
 static lp_status resolve_in_place(lp_recorder *r, uint32_t root, uint32_t dest, const lp_map *out, lp_error *err)
 {
     flattening f = {0};
-    lp_status status = LP_OK;
-    const int64_t known = r->value_count;
-    f.number = lp_allocate(r->platform.alloc, (size_t)known * sizeof *f.number);
-    if (f.number == NULL || !visit(r, &f, root, false)) {
-        status = lp_fail_memory(err);
-        goto done;
+    lp_status status = visit(r, &f, root) ? LP_OK : lp_fail_memory(err);
+    for (int64_t i = 0; i < f.count && status == LP_OK; i++) {
+        const rec_value *v = &r->value[f.order[i]];
+        if (v->node.op == LP_OP_INPUT && !v->staged && v->index == dest)
+            status = resolve_input(r, f.order[i], dest, out, err);
     }
-    for (int64_t i = 0; i < known && status == LP_OK; i++) {
-        const rec_value *v = &r->value[i];
-        if (f.number[i] != 0 && v->node.op == LP_OP_INPUT && !v->staged && v->index == dest)
-            status = resolve_input(r, (uint32_t)i, dest, out, err);
-    }
-done:
-    lp_release(r->platform.alloc, f.number);
-    lp_release(r->platform.alloc, f.stack);
+    end_visit(r, &f);
+    /* What the copies before cannot say, no derive can. */
+    if (status == LP_E_ARGUMENT)
+        status = lp_fail(err, LP_E_UNSUPPORTED, "computes in place on bytes of several names");
     return status;
 }
 

@@ -74,6 +74,7 @@ typedef struct rec_value {
     uint32_t index;
     lp_dtype dtype;
     const lp_map *map;
+    int64_t written_before; /* writes of the scope when the loader read it */
 } rec_value;
 
 typedef struct rec_derive {
@@ -114,6 +115,8 @@ struct lp_recorder {
     int64_t temporary_count, temporary_capacity;
     rec_value *value;
     int64_t value_count, value_capacity;
+    uint32_t *value_number; /* scratch of record_derive.c, all 0 between its calls */
+    int64_t value_number_count, value_number_capacity;
     rec_derive *derive;
     int64_t derive_count, derive_capacity;
     rec_refusal *refusal;

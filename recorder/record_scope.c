@@ -159,6 +159,7 @@ void rec_free_scope(lp_recorder *r)
     lp_release(alloc, r->write);
     lp_release(alloc, r->temporary);
     lp_release(alloc, r->value);
+    lp_release(alloc, r->value_number);
     lp_release(alloc, r->derive);
     lp_release(alloc, r->refusal);
     lp_release(alloc, r->marked);
@@ -167,12 +168,14 @@ void rec_free_scope(lp_recorder *r)
     r->write = NULL;
     r->temporary = NULL;
     r->value = NULL;
+    r->value_number = NULL;
     r->derive = NULL;
     r->refusal = NULL;
     r->marked = NULL;
     r->scope_map = NULL;
     r->dest_capacity = r->write_count = r->write_capacity = 0;
     r->temporary_count = r->temporary_capacity = r->value_count = r->value_capacity = 0;
+    r->value_number_count = r->value_number_capacity = 0;
     r->derive_count = r->derive_capacity = r->refusal_count = r->refusal_capacity = 0;
     r->marked_count = r->marked_capacity = r->scope_map_count = r->scope_map_capacity = 0;
 }

@@ -80,6 +80,7 @@ static int64_t add_input(const char *file, int line, lp_tensor t)
         .index = t.base,
         .dtype = t.view.dtype,
         .map = owned,
+        .written_before = r->write_count,
     };
     if (temporary >= 0) {
         const rec_piece *piece = only_piece(&r->temporary[temporary], owned);
