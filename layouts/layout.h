@@ -120,6 +120,14 @@ LP_API lp_status lp_layout_source_shape(const lp_layout *layout, const lp_layout
 LP_API lp_status lp_layout_region(const lp_layout *layout, const lp_layout_sizes *sizes, lp_shard shard, int64_t expert,
                                   lp_view *region, lp_view *source, lp_error *err);
 
+/* Moves the bytes of one expert's checkpoint tensor, dense in `source`, to their places in `destination`, or back. With
+ * expert -1 `source` holds all experts. The buffers have the sizes that the functions above state and must not overlap.
+ * Fails before the first byte moves or not at all. */
+LP_API lp_status lp_layout_apply(const lp_layout *layout, const lp_layout_sizes *sizes, lp_shard shard, int64_t expert,
+                                 const void *source, void *destination, lp_error *err);
+LP_API lp_status lp_layout_undo(const lp_layout *layout, const lp_layout_sizes *sizes, lp_shard shard, int64_t expert,
+                                const void *destination, void *source, lp_error *err);
+
 /* ---- the index formula ------------------------------------------------------------------------------------------- */
 
 /* One byte of a checkpoint tensor. */
