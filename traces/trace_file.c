@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Trace files by their paths: the whole image is read, or written, in one go through the platform's table of files. */
+#include "traces/trace_file.h"
+
+#include <fcntl.h>
+
+lp_status lp_trace_save(const lp_trace *t, const char *path, bool overwrite, lp_error *err)
+{
+    uint8_t *image = NULL;
+    int64_t bytes = 0;
+    lp_outfile file = {0};
+    LP_TRY(lp_trace_image(t, &image, &bytes, err));
+    lp_status status;
+    LP_TRY_GOTO(lp_outfile_open(&file, &t->platform, path, overwrite, err), release);
+    LP_TRY_GOTO(lp_outfile_write(&file, image, bytes, err), abandon);
+    status = lp_outfile_commit(&file, err);
+    goto release;
+abandon:
+    lp_outfile_abandon(&file);
+release:
+    sqlite3_free(image);
+    return status;
+}
+
+lp_status lp_trace_open(lp_trace **out, const char *path, lp_error *err)
+{
+    return lp_trace_open_with(out, path, NULL, err);
+}
+
+lp_status lp_trace_open_with(lp_trace **out, const char *path, const lp_platform *platform, lp_error *err)
+{
+    const lp_platform resolved = lp_platform_resolve(platform);
+    char *image = NULL;
+    int64_t bytes = 0;
+    LP_TRY(lp_read_file(&resolved, path, LP_TRACE_FILE_BYTES_MAX, &image, &bytes, err));
+    const lp_status status = lp_trace_open_image(out, (uint8_t *)image, bytes, path, &resolved, err);
+    lp_release(resolved.alloc, image);
+    return status;
+}
