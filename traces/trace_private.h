@@ -132,6 +132,9 @@ void lp_trace_end_stored(lp_trace *t, const lp_rows_source *source);
  * the entry. Call in any order of ranks, then lp_trace_seal. */
 lp_status lp_trace_add_rows(lp_trace *t, const lp_rows *rows, lp_error *err);
 
+/* Drops an expansion; it comes back at the next lp_trace_rows. */
+void lp_scope_entry_release(lp_scope_entry *entry);
+
 /* Interned copy of a string of this trace, NULL (also for text NULL) counting as "". NULL when out of memory. */
 const char *lp_trace_text(const lp_trace *t, const char *text);
 
@@ -156,6 +159,9 @@ lp_status lp_refusal_check(const lp_trace *t, const lp_rows *rows, const lp_refu
 
 /* All of the above for all rows, and their canonical order. LP_E_CORRUPT. */
 lp_status lp_rows_check(const lp_trace *t, const lp_rows *rows, lp_error *err);
+
+/* Canonical order of refusals: (name, destination, region, operation, reason). */
+int lp_refusal_compare(const lp_refusal *x, const lp_refusal *y);
 
 /* Row-major byte strides; a sub-byte dtype's are rounded down to whole bytes. false on overflow. */
 bool lp_destination_strides(lp_dtype dtype, int32_t ndim, const int64_t *shape, int64_t *stride);
