@@ -42,12 +42,12 @@ static inline int remove_test_folder(void **state)
     return nftw(test_folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* A path in it; from a ring of eight buffers. */
+/* A path in it; from a ring of 64 buffers. */
 static inline const char *in_folder(const char *name)
 {
-    static char buffer[8][512];
+    static char buffer[64][512];
     static int next;
-    char *path = buffer[next++ % 8];
+    char *path = buffer[next++ % 64];
     snprintf(path, sizeof buffer[0], "%s/%s", test_folder, name);
     return path;
 }
