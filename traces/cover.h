@@ -39,8 +39,9 @@ typedef struct lp_cover_report {
     lp_cover_pair *pair; /* sorted by (a, b) */
     int64_t uncovered_bytes;
     int64_t gap_lo, gap_hi;         /* a range that starts at the first uncovered byte, or -1, -1 */
-    int64_t outside_lo, outside_hi; /* the lowest run outside the target, or -1, -1 (then tag 0) */
-    uint32_t outside_tag;
+    bool outside;                   /* some item writes outside the target: a range that starts at the lowest such */
+    uint32_t outside_tag;           /* byte, which may be negative, and who writes it */
+    int64_t outside_lo, outside_hi; /* -1, -1 when there is none */
 } lp_cover_report;
 
 /* Remembers problems that were clean (no pair, no gap, nothing outside) so that the same one costs only its key the
@@ -52,8 +53,8 @@ lp_status lp_cover_memo_new(lp_cover_memo **out, const lp_alloc *alloc, lp_error
 void lp_cover_memo_free(lp_cover_memo *memo); /* NULL is allowed */
 
 /* Answers about `count` items. `target` holds the bytes that must be written (its boxes nested, sources ignored; see
- * lp_cover_target_of); NULL asks for overlaps only. `memo` may be NULL. The report is filled on LP_OK and freed with
- * lp_cover_report_free. LP_E_ARGUMENT: offsets that overflow. */
+ * lp_cover_target_of); NULL asks for overlaps only. `memo` may be NULL, else it was made with the same `alloc`. The
+ * report is filled on LP_OK and freed with lp_cover_report_free. LP_E_ARGUMENT: offsets that overflow. */
 lp_status lp_cover(lp_cover_report *out, const lp_map *target, const lp_cover_item *item, int64_t count,
                    lp_cover_memo *memo, const lp_alloc *alloc, lp_error *err);
 void lp_cover_report_free(lp_cover_report *report, const lp_alloc *alloc);

@@ -1,0 +1,609 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The coverage sweep against an oracle that marks bytes one by one, and its limits. */
+#include "traces/base.h"
+#include "traces/cover.h"
+
+#include <setjmp.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+/* ---- maps made by hand ---- */
+
+enum { BOXES_MAX = 4, MODES_MAX = 6, UNIVERSE = 1 << 13, ITEMS_MAX = 24 };
+
+typedef struct shape {
+    lp_map map;
+    lp_box box[BOXES_MAX];
+    lp_mode mode[BOXES_MAX][MODES_MAX];
+} shape;
+
+static void put_box(shape *s, int64_t off, int64_t run, int n, const int64_t (*modes)[2])
+{
+    const int b = s->map.nbox++;
+    for (int i = 0; i < n; i++)
+        s->mode[b][i] = (lp_mode){.extent = modes[i][0], .dst_stride = modes[i][1]};
+    s->box[b] = (lp_box){.dst_off = off, .run = run, .rank = n, .mode = s->mode[b]};
+    s->map.box = s->box;
+    s->map.dst_elem = 1;
+}
+
+#define BOX(s, off, run, ...)                                                                                          \
+    put_box(s, off, run, (int)(sizeof((const int64_t[][2])__VA_ARGS__) / sizeof(int64_t[2])),                          \
+            (const int64_t[][2])__VA_ARGS__)
+
+static shape whole(int64_t bytes)
+{
+    shape s = {0};
+    put_box(&s, 0, bytes, 0, NULL);
+    return s;
+}
+
+static void rebase(shape *s) /* after a copy of the struct */
+{
+    s->map.box = s->box;
+    for (int b = 0; b < s->map.nbox; b++)
+        s->box[b].mode = s->mode[b];
+}
+
+/* ---- the oracle ---- */
+
+static uint64_t state, case_seed;
+
+static int print_seed(void **unused) /* as a teardown, so that a failed case names its seed */
+{
+    (void)unused;
+    if (case_seed)
+        print_message("failed with LOADPLAN_SEED=%llu LOADPLAN_COVER_CASES=1\n", (unsigned long long)case_seed);
+    return 0;
+}
+
+static uint64_t next_random(void)
+{
+    state += UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t z = state;
+    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+    return z ^ z >> 31;
+}
+
+static int64_t below(int64_t n)
+{
+    return (int64_t)(next_random() % (uint64_t)n);
+}
+
+/* Calls for every byte of a box, by plain counting; returns how many there are. */
+static int64_t bytes_of(const lp_box *b, int32_t elem, int64_t shift, int64_t *out)
+{
+    int64_t n = 0, index[MODES_MAX] = {0};
+    for (;;) {
+        int64_t at = b->dst_off + shift;
+        for (int i = 0; i < b->rank; i++)
+            at += index[i] * b->mode[i].dst_stride;
+        for (int64_t i = 0; i < b->run * elem; i++)
+            out[n++] = at + i;
+        int k = b->rank - 1;
+        while (k >= 0 && ++index[k] == b->mode[k].extent)
+            index[k--] = 0;
+        if (k < 0)
+            return n;
+    }
+}
+
+typedef struct oracle {
+    uint32_t owners[UNIVERSE]; /* bit set of strict items */
+    bool loose[UNIVERSE], wanted[UNIVERSE];
+} oracle;
+
+enum { ZERO = 1024 }; /* byte 0 of the destination in the arrays, so that negative offsets fit */
+
+static void mark(oracle *o, const shape *s, int64_t shift, int item, bool loose)
+{
+    static int64_t at[UNIVERSE * 2];
+    for (int b = 0; b < s->map.nbox; b++) {
+        const int64_t n = bytes_of(&s->box[b], s->map.dst_elem, shift, at);
+        for (int64_t i = 0; i < n; i++) {
+            assert_in_range(at[i] + ZERO, 0, UNIVERSE - 1);
+            if (item < 0)
+                o->wanted[at[i] + ZERO] = true;
+            else if (loose)
+                o->loose[at[i] + ZERO] = true;
+            else
+                o->owners[at[i] + ZERO] |= UINT32_C(1) << item;
+        }
+    }
+}
+
+static void compare(const lp_cover_report *r, const oracle *o, const lp_cover_item *item, int n, bool has_target)
+{
+    int64_t uncovered = 0, gap = -1, outside = -1, pairs = 0;
+    static int64_t witness[ITEMS_MAX][ITEMS_MAX];
+    memset(witness, 0xff, sizeof(witness));
+    for (int64_t at = 0; at < UNIVERSE; at++) {
+        const uint32_t owners = o->owners[at];
+        if (has_target && o->wanted[at] && !owners && !o->loose[at]) {
+            uncovered++;
+            gap = gap < 0 ? at : gap;
+        }
+        if (has_target && !o->wanted[at] && owners && outside < 0)
+            outside = at;
+        for (int a = 0; a < n && (owners & (owners - 1)); a++)
+            for (int b = 0; b < n; b++)
+                if (item[a].tag < item[b].tag && owners >> a & 1 && owners >> b & 1 &&
+                    witness[item[a].tag][item[b].tag] < 0) {
+                    witness[item[a].tag][item[b].tag] = at;
+                    pairs++;
+                }
+    }
+    assert_false(r->undecided);
+    assert_int_equal(r->uncovered_bytes, uncovered);
+    assert_int_equal(r->gap_lo, gap < 0 ? -1 : gap - ZERO);
+    for (int64_t at = r->gap_lo; gap >= 0 && at < r->gap_hi; at++)
+        assert_true(o->wanted[at + ZERO] && !o->owners[at + ZERO] && !o->loose[at + ZERO]);
+    assert_int_equal(r->outside, outside >= 0);
+    if (outside < 0) {
+        assert_int_equal(r->outside_lo, -1);
+    } else {
+        assert_int_equal(r->outside_lo, outside - ZERO);
+        bool owned = false;
+        for (int a = 0; a < n; a++)
+            owned |= item[a].tag == r->outside_tag && (o->owners[outside] >> a & 1);
+        assert_true(owned);
+        for (int64_t at = r->outside_lo; at < r->outside_hi; at++)
+            assert_true(!o->wanted[at + ZERO] && o->owners[at + ZERO]);
+    }
+    assert_int_equal(r->npair, pairs);
+    for (int64_t i = 0; i < r->npair; i++) {
+        assert_true(r->pair[i].a < r->pair[i].b);
+        assert_int_equal(r->pair[i].byte_lo, witness[r->pair[i].a][r->pair[i].b] - ZERO);
+        assert_true(r->pair[i].byte_hi > r->pair[i].byte_lo);
+        if (i > 0)
+            assert_true(r->pair[i - 1].a < r->pair[i].a ||
+                        (r->pair[i - 1].a == r->pair[i].a && r->pair[i - 1].b < r->pair[i].b));
+    }
+}
+
+/* ---- random problems ---- */
+
+static int64_t span_of(const lp_box *b)
+{
+    int64_t span = b->run;
+    for (int i = 0; i < b->rank; i++)
+        span += (b->mode[i].extent - 1) * b->mode[i].dst_stride;
+    return span;
+}
+
+/* A nested box of any strides, no wider than `room` bytes. */
+static void random_box(shape *s, int64_t off, int64_t room)
+{
+    const int b = s->map.nbox++;
+    lp_mode inner[MODES_MAX];
+    const int64_t run = 1 + below(room < 8 ? room : 8);
+    int64_t span = run;
+    int n = 0;
+    while (n < MODES_MAX && below(4)) {
+        const int64_t stride = below(2) ? span + below(8) : span * (1 + below(3)), extent = 2 + below(5);
+        if (span + (extent - 1) * stride > room)
+            break;
+        inner[n++] = (lp_mode){.extent = extent, .dst_stride = stride};
+        span += (extent - 1) * stride;
+    }
+    for (int i = 0; i < n; i++)
+        s->mode[b][i] = inner[n - 1 - i];
+    s->box[b] = (lp_box){.dst_off = off, .run = run, .rank = n, .mode = s->mode[b]};
+    s->map.box = s->box;
+    s->map.dst_elem = 1;
+}
+
+/* Up to three boxes that do not share bytes. */
+static void random_shape(shape *s, int64_t room)
+{
+    *s = (shape){0};
+    int64_t off = below(room), boxes = 1 + below(3);
+    for (int64_t i = 0; i < boxes && off < room; i++) {
+        random_box(s, off, room - off);
+        off += span_of(&s->box[s->map.nbox - 1]) + below(3);
+    }
+}
+
+/* Cuts the digits of a random grid among items, so that they cover it exactly. */
+static int partition(shape *item, int64_t *bytes)
+{
+    int64_t radix[4], stride[5] = {1};
+    for (int k = 0; k < 4; k++) {
+        radix[k] = 1 + below(5);
+        stride[k + 1] = stride[k] * radix[k];
+    }
+    *bytes = stride[4];
+    int64_t lo[ITEMS_MAX][4], hi[ITEMS_MAX][4];
+    int n = 1;
+    for (int k = 0; k < 4; k++) {
+        lo[0][k] = 0;
+        hi[0][k] = radix[k];
+    }
+    for (int cuts = 0; cuts < 40 && n < ITEMS_MAX - 2; cuts++) {
+        const int64_t i = below(n), k = below(4);
+        if (hi[i][k] - lo[i][k] < 2)
+            continue;
+        const int64_t middle = lo[i][k] + 1 + below(hi[i][k] - lo[i][k] - 1);
+        memcpy(lo[n], lo[i], sizeof(lo[n]));
+        memcpy(hi[n], hi[i], sizeof(hi[n]));
+        lo[n][k] = middle;
+        hi[i][k] = middle;
+        n++;
+    }
+    for (int i = 0; i < n; i++) {
+        item[i] = (shape){0};
+        int64_t off = 0, modes[4][2];
+        int nmode = 0;
+        for (int k = 0; k < 4; k++)
+            off += lo[i][k] * stride[k];
+        for (int k = 3; k >= 1; k--)
+            if (hi[i][k] - lo[i][k] > 1) {
+                modes[nmode][0] = hi[i][k] - lo[i][k];
+                modes[nmode++][1] = stride[k];
+            }
+        put_box(&item[i], off, hi[i][0] - lo[i][0], nmode, (const int64_t(*)[2])modes);
+    }
+    return n;
+}
+
+static void random_case(void)
+{
+    static shape shapes[ITEMS_MAX + 1];
+    static oracle o;
+    memset(&o, 0, sizeof(o));
+    lp_cover_item item[ITEMS_MAX];
+    shape target = {0};
+    int n;
+    int64_t bytes;
+    if (below(2)) {
+        n = partition(shapes, &bytes);
+        target = whole(bytes);
+    } else {
+        n = (int)below(7);
+        for (int i = 0; i < n; i++)
+            random_shape(&shapes[i], 200);
+        if (below(2))
+            target = whole(1 + below(250));
+        else
+            random_shape(&target, 200);
+    }
+    rebase(&target);
+    const int64_t drop = below(3) ? -1 : below(ITEMS_MAX), move = below(3) ? -1 : below(ITEMS_MAX),
+                  loose = below(3) ? -1 : below(ITEMS_MAX);
+    int used = 0;
+    for (int i = 0; i < n; i++) {
+        if (i == drop)
+            continue;
+        rebase(&shapes[i]);
+        item[used] = (lp_cover_item){
+            .map = &shapes[i].map, .dst_off = i == move ? below(40) - 20 : 0, .tag = (uint32_t)i, .loose = i == loose};
+        used++;
+    }
+    if (used > 1 && !below(4))
+        item[0].tag = item[1].tag;
+    for (int i = used - 1; i > 0; i--) {
+        const int64_t j = below(i + 1);
+        const lp_cover_item swapped = item[i];
+        item[i] = item[j];
+        item[j] = swapped;
+    }
+    for (int i = 0; i < used; i++) {
+        const shape *s = (const shape *)(const void *)item[i].map;
+        mark(&o, s, item[i].dst_off, i, item[i].loose);
+    }
+    const bool has_target = below(5) > 0;
+    if (has_target)
+        mark(&o, &target, 0, -1, false);
+    lp_cover_memo *memo = NULL;
+    lp_error err;
+    assert_int_equal(lp_cover_memo_new(&memo, NULL, &err), LP_OK);
+    for (int round = 0; round < 2; round++) { /* the second one may come from the memo */
+        lp_cover_report r;
+        assert_int_equal(lp_cover(&r, has_target ? &target.map : NULL, item, used, memo, NULL, &err), LP_OK);
+        compare(&r, &o, item, used, has_target);
+        lp_cover_report_free(&r, NULL);
+    }
+    lp_cover_memo_free(memo);
+}
+
+static void agrees_with_counting_bytes(void **unused)
+{
+    (void)unused;
+    const char *cases = getenv("LOADPLAN_COVER_CASES"), *seed_text = getenv("LOADPLAN_SEED");
+    const int64_t n = cases ? atoll(cases) : 20000;
+    const uint64_t seed = seed_text ? strtoull(seed_text, NULL, 0) : 20260101;
+    for (int64_t i = 0; i < n; i++) {
+        state = seed + (uint64_t)i;
+        case_seed = state;
+        random_case();
+    }
+    case_seed = 0;
+}
+
+/* ---- named cases ---- */
+
+static lp_cover_report run(const shape *target, const lp_cover_item *item, int64_t n)
+{
+    lp_cover_report r;
+    lp_error err;
+    assert_int_equal(lp_cover(&r, target ? &target->map : NULL, item, n, NULL, NULL, &err), LP_OK);
+    return r;
+}
+
+static void left_twice_right_never(void **unused)
+{
+    (void)unused;
+    const shape target = whole(64);
+    shape left = {0};
+    BOX(&left, 0, 4, {{8, 8}});
+    shape t = target;
+    rebase(&t);
+    const lp_cover_item item[] = {{.map = &left.map, .tag = 3}, {.map = &left.map, .tag = 5}};
+    lp_cover_report r = run(&t, item, 2);
+    assert_int_equal(r.npair, 1);
+    assert_int_equal(r.pair[0].a, 3);
+    assert_int_equal(r.pair[0].b, 5);
+    assert_int_equal(r.pair[0].byte_lo, 0);
+    assert_int_equal(r.pair[0].byte_hi, 4);
+    assert_int_equal(r.uncovered_bytes, 32);
+    assert_int_equal(r.gap_lo, 4);
+    assert_int_equal(r.gap_hi, 8);
+    lp_cover_report_free(&r, NULL);
+}
+
+/* 10^10 four-byte runs, as in a trillion parameters of block scales: never run by run. */
+static void word_transposed_scales_are_not_enumerated(void **unused)
+{
+    (void)unused;
+    shape a = {0}, b = {0};
+    const int64_t words = INT64_C(1) << 32;
+    BOX(&a, 0, 4, {{words, 512}, {32, 16}, {4, 4}});
+    a.box[0].rank = 2;
+    a.box[0].run = 4;
+    put_box(&b, 4, 12, 2, (const int64_t[][2]){{words, 512}, {32, 16}});
+    shape t = whole(words * 512);
+    rebase(&t);
+    const lp_cover_item item[] = {{.map = &a.map, .tag = 0}, {.map = &b.map, .tag = 1}};
+    lp_cover_report r = run(&t, item, 2);
+    assert_int_equal(r.npair, 0);
+    assert_int_equal(r.uncovered_bytes, 0);
+    assert_int_equal(r.outside_lo, -1);
+    assert_false(r.undecided);
+    const lp_cover_item half[] = {{.map = &a.map, .tag = 0}};
+    r = run(&t, half, 1);
+    assert_int_equal(r.uncovered_bytes, words * 32 * 12);
+    assert_int_equal(r.gap_lo, 4);
+    assert_int_equal(r.gap_hi, 16);
+}
+
+/* Strides 3 and 5 from offsets that meet at multiples of 15 only after a while, or never. */
+static void coprime_periods_are_exact(void **unused)
+{
+    (void)unused;
+    shape three = {0}, five = {0}, fifteen = {0};
+    BOX(&three, 0, 1, {{100000, 3}});
+    BOX(&five, 1, 1, {{60000, 5}});
+    BOX(&fifteen, 2, 1, {{20000, 15}});
+    const lp_cover_item item[] = {{.map = &three.map, .tag = 0}, {.map = &five.map, .tag = 1}};
+    lp_cover_report r = run(NULL, item, 2);
+    assert_int_equal(r.npair, 1);
+    assert_int_equal(r.pair[0].byte_lo, 6);
+    assert_int_equal(r.pair[0].byte_hi, 7);
+    lp_cover_report_free(&r, NULL);
+    const lp_cover_item apart[] = {{.map = &three.map, .tag = 0}, {.map = &fifteen.map, .tag = 1}};
+    r = run(NULL, apart, 2);
+    assert_false(r.undecided);
+    assert_int_equal(r.npair, 0);
+}
+
+static void what_cannot_be_decided_says_so(void **unused)
+{
+    (void)unused;
+    shape a = {0}, b = {0};
+    BOX(&a, 0, 1, {{INT64_C(1) << 30, 3}});
+    BOX(&b, 1, 1, {{INT64_C(1) << 30, 5}});
+    const lp_cover_item item[] = {{.map = &a.map, .tag = 0}, {.map = &b.map, .tag = 1}};
+    const clock_t start = clock();
+    lp_cover_report r = run(NULL, item, 2);
+    assert_true(r.undecided);
+    assert_true((double)(clock() - start) / CLOCKS_PER_SEC < 5.0);
+    lp_cover_report_free(&r, NULL);
+}
+
+/* A fragment per byte column, all over the same rows. */
+static void sixty_five_thousand_fragments(void **unused)
+{
+    (void)unused;
+    enum { N = 65536 };
+    lp_box *box = malloc(N * sizeof(*box));
+    lp_mode mode = {.extent = 4096, .dst_stride = N};
+    for (int i = 0; i < N; i++)
+        box[i] = (lp_box){.dst_off = i, .run = 1, .rank = 1, .mode = &mode};
+    const lp_map columns = {.dst_elem = 1, .nbox = N, .nmode = N, .box = box};
+    shape t = whole(INT64_C(4096) * N);
+    rebase(&t);
+    const lp_cover_item item = {.map = &columns, .tag = 7};
+    lp_cover_report r = run(&t, &item, 1);
+    assert_false(r.undecided);
+    assert_int_equal(r.uncovered_bytes, 0);
+    box[40000].dst_off = N + 3;
+    r = run(&t, &item, 1);
+    assert_int_equal(r.uncovered_bytes, 4096); /* the column that nobody writes; one more row below the last */
+    assert_int_equal(r.gap_lo, 40000);
+    lp_cover_report_free(&r, NULL);
+    free(box);
+}
+
+static void thousands_of_one_byte_overlaps(void **unused)
+{
+    (void)unused;
+    enum { N = 20000 };
+    shape *s = calloc(N, sizeof(*s));
+    lp_cover_item *item = calloc(N, sizeof(*item));
+    for (int i = 0; i < N; i++) {
+        put_box(&s[i], (int64_t)i * 9, 10, 0, NULL);
+        item[i] = (lp_cover_item){.map = &s[i].map, .tag = (uint32_t)i};
+    }
+    lp_cover_report r = run(NULL, item, N);
+    assert_false(r.undecided);
+    assert_int_equal(r.npair, N - 1);
+    for (int64_t i = 0; i < r.npair; i++) {
+        assert_int_equal(r.pair[i].a, i);
+        assert_int_equal(r.pair[i].byte_lo, 9 * (i + 1));
+        assert_int_equal(r.pair[i].byte_hi, 9 * (i + 1) + 1);
+    }
+    lp_cover_report_free(&r, NULL);
+    free(item);
+    free(s);
+}
+
+/* All against all: the list ends at its limit and says so, in bounded time. */
+static void too_many_pairs_are_truncated(void **unused)
+{
+    (void)unused;
+    enum { N = 3000 };
+    shape s = whole(16);
+    rebase(&s);
+    lp_cover_item *item = calloc(N, sizeof(*item));
+    for (int i = 0; i < N; i++)
+        item[i] = (lp_cover_item){.map = &s.map, .tag = (uint32_t)i};
+    lp_cover_report r = run(NULL, item, N);
+    assert_true(r.pairs_truncated);
+    assert_int_equal(r.npair, LP_COVER_PAIRS_MAX);
+    lp_cover_report_free(&r, NULL);
+    free(item);
+}
+
+static void offsets_that_overflow_are_an_error(void **unused)
+{
+    (void)unused;
+    shape s = whole(16);
+    rebase(&s);
+    const lp_cover_item item = {.map = &s.map, .dst_off = INT64_MAX - 3};
+    lp_cover_report r;
+    lp_error err;
+    assert_int_equal(lp_cover(&r, NULL, &item, 1, NULL, NULL, &err), LP_E_ARGUMENT);
+}
+
+static void targets_follow_strides(void **unused)
+{
+    (void)unused;
+    lp_cover_target t;
+    lp_error err;
+    lp_destination d = {.name = "x", .dtype = LP_I32, .ndim = 3};
+    d.shape = (const int64_t[]){2, 3, 5};
+    d.stride = (const int64_t[]){60, 4, 12}; /* the last two dimensions exchanged */
+    assert_int_equal(lp_cover_target_of(&t, &d, &err), LP_OK);
+    assert_int_equal(t.map.nbox, 1);
+    assert_int_equal(t.box.rank, 0);
+    assert_int_equal(t.box.run, 120);
+    d.stride = (const int64_t[]){128, 20, 4};
+    assert_int_equal(lp_cover_target_of(&t, &d, &err), LP_OK);
+    assert_int_equal(t.box.rank, 1);
+    assert_int_equal(t.box.run, 60);
+    assert_int_equal(t.box.mode[0].extent, 2);
+    assert_int_equal(t.map.dst_bytes, 120);
+    assert_int_equal(t.map.dst_hi, 188);
+    d.stride = (const int64_t[]){4, 4, 4};
+    assert_int_equal(lp_cover_target_of(&t, &d, &err), LP_E_UNSUPPORTED);
+    d.shape = (const int64_t[]){2, 0, 5};
+    assert_int_equal(lp_cover_target_of(&t, &d, &err), LP_OK);
+    assert_int_equal(t.map.nbox, 0);
+    const lp_destination packed = {
+        .name = "y", .dtype = LP_F4, .ndim = 2, .shape = (const int64_t[]){3, 6}, .stride = (const int64_t[]){3, 0}};
+    assert_int_equal(lp_cover_target_of(&t, &packed, &err), LP_OK);
+    assert_int_equal(t.box.run, 9);
+}
+
+/* ---- memory that runs out ---- */
+
+static int64_t allocations_left;
+
+static void *failing_resize(void *context, void *old, size_t bytes)
+{
+    (void)context;
+    if (bytes == 0) {
+        free(old);
+        return NULL;
+    }
+    return allocations_left-- > 0 ? realloc(old, bytes) : NULL;
+}
+
+static void every_allocation_may_fail(void **unused)
+{
+    (void)unused;
+    const lp_alloc failing = {.size = sizeof(failing), .resize = failing_resize};
+    shape s = {0}, t = whole(64);
+    BOX(&s, 0, 4, {{8, 8}});
+    rebase(&t);
+    const lp_cover_item item[] = {{.map = &s.map, .tag = 0}, {.map = &s.map, .tag = 1}};
+    for (int64_t n = 0;; n++) {
+        lp_cover_memo *memo = NULL;
+        lp_cover_report r = {0};
+        lp_error err;
+        allocations_left = n;
+        lp_status status = lp_cover_memo_new(&memo, &failing, &err);
+        if (status == LP_OK) {
+            status = lp_cover(&r, &t.map, item, 2, memo, &failing, &err);
+            if (status == LP_OK) {
+                assert_int_equal(r.npair, 1);
+                lp_cover_report_free(&r, &failing);
+                status = lp_cover(&r, NULL, item, 1, memo, &failing, &err);
+            }
+        }
+        lp_cover_memo_free(memo);
+        if (status == LP_OK) {
+            assert_true(n > 3);
+            return;
+        }
+        assert_int_equal(status, LP_E_MEMORY);
+    }
+}
+
+static void the_memo_answers_again(void **unused)
+{
+    (void)unused;
+    lp_cover_memo *memo = NULL;
+    lp_error err;
+    assert_int_equal(lp_cover_memo_new(&memo, NULL, &err), LP_OK);
+    shape even = {0}, t = whole(16);
+    BOX(&even, 0, 2, {{4, 4}});
+    rebase(&t);
+    for (int round = 0; round < 3; round++) {
+        lp_cover_report r;
+        const lp_cover_item good[] = {{.map = &even.map, .tag = 1}, {.map = &even.map, .dst_off = 2, .tag = 2}};
+        assert_int_equal(lp_cover(&r, &t.map, good, 2, memo, NULL, &err), LP_OK);
+        assert_int_equal(r.npair + r.uncovered_bytes, 0);
+        /* one tag twice is no pair, and must not make two tags on the same bytes clean */
+        const lp_cover_item twice[] = {{.map = &even.map, .tag = 1}, {.map = &even.map, .tag = 1}};
+        assert_int_equal(lp_cover(&r, NULL, twice, 2, memo, NULL, &err), LP_OK);
+        assert_int_equal(r.npair, 0);
+        const lp_cover_item bad[] = {{.map = &even.map, .tag = 1}, {.map = &even.map, .tag = 2}};
+        assert_int_equal(lp_cover(&r, NULL, bad, 2, memo, NULL, &err), LP_OK);
+        assert_int_equal(r.npair, 1);
+        lp_cover_report_free(&r, NULL);
+    }
+    lp_cover_memo_free(memo);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(agrees_with_counting_bytes, print_seed),
+        cmocka_unit_test(left_twice_right_never),
+        cmocka_unit_test(word_transposed_scales_are_not_enumerated),
+        cmocka_unit_test(coprime_periods_are_exact),
+        cmocka_unit_test(what_cannot_be_decided_says_so),
+        cmocka_unit_test(sixty_five_thousand_fragments),
+        cmocka_unit_test(thousands_of_one_byte_overlaps),
+        cmocka_unit_test(too_many_pairs_are_truncated),
+        cmocka_unit_test(offsets_that_overflow_are_an_error),
+        cmocka_unit_test(targets_follow_strides),
+        cmocka_unit_test(every_allocation_may_fail),
+        cmocka_unit_test(the_memo_answers_again),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
