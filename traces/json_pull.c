@@ -142,7 +142,7 @@ static lp_status unescape(lp_json *j, int64_t *off, char *out, size_t *out_bytes
     }
     if (c != 'u')
         return lp_json_fail(j, start, "unknown escape in a string");
-    uint32_t code;
+    uint32_t code = 0;
     LP_TRY(hex4(j, start + 2, &code));
     *off = start + 6;
     if (code >= 0xd800 && code <= 0xdfff) {
