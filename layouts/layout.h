@@ -26,10 +26,10 @@ typedef struct lp_layout_sizes {
 } lp_layout_sizes;
 
 /* symbol * times / over, which the size rules make exact. */
-typedef enum lp_size { LP_SIZE_ONE = 0, LP_SIZE_E = 1, LP_SIZE_H = 2, LP_SIZE_I = 3 } lp_size;
+typedef enum lp_size_symbol { LP_SIZE_ONE = 0, LP_SIZE_E = 1, LP_SIZE_H = 2, LP_SIZE_I = 3 } lp_size_symbol;
 
 typedef struct lp_extent {
-    lp_size symbol;
+    lp_size_symbol symbol;
     int32_t times, over;
 } lp_extent;
 
@@ -44,7 +44,7 @@ typedef struct lp_axis {
 } lp_axis;
 
 typedef struct lp_size_rule {
-    lp_size symbol; /* must be a multiple of this; LP_SIZE_ONE ends the list */
+    lp_size_symbol symbol; /* must be a multiple of this; LP_SIZE_ONE ends the list */
     int32_t multiple;
 } lp_size_rule;
 

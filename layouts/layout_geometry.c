@@ -7,7 +7,7 @@
 
 static const char size_letter[] = {[LP_SIZE_ONE] = '1', [LP_SIZE_E] = 'E', [LP_SIZE_H] = 'H', [LP_SIZE_I] = 'I'};
 
-static int64_t size_value(lp_size symbol, const lp_layout_sizes *sizes)
+static int64_t size_value(lp_size_symbol symbol, const lp_layout_sizes *sizes)
 {
     const int64_t value[] = {[LP_SIZE_ONE] = 1,
                              [LP_SIZE_E] = sizes->experts,
@@ -33,7 +33,7 @@ int32_t lp_layout_axis_of(const lp_layout *layout, lp_axis_role role)
     return -1;
 }
 
-static lp_status check_size(const lp_layout *layout, lp_size symbol, const lp_layout_sizes *sizes, lp_error *err)
+static lp_status check_size(const lp_layout *layout, lp_size_symbol symbol, const lp_layout_sizes *sizes, lp_error *err)
 {
     const int64_t value = size_value(symbol, sizes);
     const char letter = size_letter[symbol];
