@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `loadplan layout`: lists the layouts, shows one, or transforms a file. */
+#include "layouts/layout_cli.h"
+#include "traces/cli_private.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+enum { TEXT_BYTES = 1024 };
+
+static const char *const shard_name[] = {"w1", "w3", "w2", "w13"};
+
+const char *lp_layout_list_text(char *buffer, size_t buffer_bytes, int64_t count, const int64_t *value)
+{
+    size_t used = 0;
+    for (int64_t i = 0; i < count && used < buffer_bytes; i++)
+        used += (size_t)snprintf(buffer + used, buffer_bytes - used, "%s%" PRId64, i == 0 ? "[" : ", ", value[i]);
+    if (used < buffer_bytes)
+        snprintf(buffer + used, buffer_bytes - used, count == 0 ? "[]" : "]");
+    return buffer;
+}
+
+/* "E=32,H=4096,I=2048", in any order; E is 1 unless given. */
+static bool parse_sizes(const char *text, lp_layout_sizes *sizes)
+{
+    *sizes = (lp_layout_sizes){1, 0, 0};
+    while (*text != '\0') {
+        int64_t *const size = text[0] == 'E'   ? &sizes->experts
+                              : text[0] == 'H' ? &sizes->hidden
+                              : text[0] == 'I' ? &sizes->intermediate
+                                               : NULL;
+        if (size == NULL || text[1] != '=' || text[2] < '0' || text[2] > '9')
+            return false;
+        int64_t value = 0;
+        for (text += 2; *text >= '0' && *text <= '9'; text++)
+            if (!lp_mul(value, 10, &value) || !lp_add(value, *text - '0', &value))
+                return false;
+        *size = value;
+        if (*text == ',' && text[1] != '\0')
+            text++;
+        else if (*text != '\0')
+            return false;
+    }
+    return sizes->hidden > 0 && sizes->intermediate > 0;
+}
+
+/* ---- list ---- */
+
+static int list_layouts(lp_cli *cli, bool json)
+{
+    json_t *const rows = json ? json_array() : NULL;
+    for (int32_t i = 0; i < lp_layout_count(); i++) {
+        const lp_layout *const layout = lp_layout_at(i);
+        if (json)
+            json_array_append_new(rows,
+                                  json_pack("{s:s, s:i, s:s, s:s}", "id", layout->id, "version", (int)layout->version,
+                                            "summary", layout->summary, "kernels", layout->kernels));
+        else
+            fprintf(cli->out, "%-26s  %s\n", layout->id, layout->summary);
+    }
+    if (json && !lp_cli_json(cli, json_pack("{s:i, s:o}", "version", 1, "layouts", rows)))
+        return LP_EXIT_ENVIRONMENT;
+    return LP_EXIT_DONE;
+}
+
+/* ---- show ---- */
+
+static void dtype_names(const lp_layout *layout, char *buffer, size_t buffer_bytes)
+{
+    size_t used = 0;
+    for (int i = 0; i < LP_LAYOUT_SOURCES && layout->source[i] != LP_DTYPE_NONE && used < buffer_bytes; i++)
+        used += (size_t)snprintf(buffer + used, buffer_bytes - used, "%s%s", i == 0 ? "" : " or ",
+                                 lp_dtype_name(layout->source[i]));
+}
+
+static int show_text(lp_cli *cli, const lp_layout *layout, const lp_layout_sizes *sizes)
+{
+    char text[TEXT_BYTES], shape[128], stride[128], bytes[32];
+    const bool down = lp_layout_takes(layout, LP_SHARD_DOWN);
+    fprintf(cli->out, "%s version %d\n", layout->id, (int)layout->version);
+    fprintf(cli->out, "  %s\n", layout->summary);
+    fprintf(cli->out, "  read by     %s\n", layout->kernels);
+    fprintf(cli->out, "  needs       H a multiple of %d, I a multiple of %d\n", (int)layout->rule[0].multiple,
+            (int)layout->rule[1].multiple);
+    lp_layout_chain_text(layout, text, sizeof text);
+    fprintf(cli->out, "  chain       %s\n", text);
+    dtype_names(layout, text, sizeof text);
+    if (sizes == NULL) {
+        fprintf(cli->out, "  checkpoint  %s, %s\n", down ? "w2" : "w1 and w3, or w13 = w1 rows, then w3 rows", text);
+        fprintf(cli->out, "  tensor      %s\n", lp_dtype_name(layout->dtype));
+        return LP_EXIT_DONE;
+    }
+    lp_layout_shape d;
+    int64_t source[2];
+    lp_error err;
+    if (lp_layout_describe(layout, sizes, &d, &err) != LP_OK ||
+        lp_layout_source_shape(layout, sizes, down ? LP_SHARD_DOWN : LP_SHARD_GATE, layout->source[0], source, &err) !=
+            LP_OK)
+        return lp_cli_usage(cli, "%s", err.text);
+    fprintf(cli->out, "  checkpoint  %s %s %s an expert%s%s\n", down ? "w2" : "w1 and w3 each",
+            lp_dtype_name(layout->source[0]), lp_layout_list_text(shape, sizeof shape, 2, source),
+            layout->source[1] == LP_DTYPE_NONE ? "" : "; dtypes ", layout->source[1] == LP_DTYPE_NONE ? "" : text);
+    fprintf(cli->out, "  tensor      %s %s, strides %s bytes, %s\n", lp_dtype_name(d.dtype),
+            lp_layout_list_text(shape, sizeof shape, d.ndim, d.shape),
+            lp_layout_list_text(stride, sizeof stride, d.ndim, d.stride), lp_format_bytes(bytes, d.bytes));
+    lp_layout_forward_text(layout, sizes, text, sizeof text);
+    fprintf(cli->out, "  forward     %s\n", text);
+    lp_layout_inverse_text(layout, sizes, text, sizeof text);
+    fprintf(cli->out, "  inverse     %s\n", text);
+    fprintf(cli->out, "  where       %s%st the row of %s, c the byte in that row, off the byte in the tensor\n",
+            layout->slot_dim < 0 ? "" : "e is the expert, ", down ? "" : "half 0 for w1 and 1 for w3, ",
+            down ? "w2" : "w1 or w3");
+    return LP_EXIT_DONE;
+}
+
+static json_t *integers(int64_t count, const int64_t *value)
+{
+    json_t *const list = json_array();
+    for (int64_t i = 0; i < count; i++)
+        json_array_append_new(list, json_integer(value[i]));
+    return list;
+}
+
+static json_t *sources(const lp_layout *layout, const lp_layout_sizes *sizes)
+{
+    json_t *const list = json_array();
+    for (int shard = LP_SHARD_GATE; shard <= LP_SHARD_GATE_UP; shard++) {
+        int64_t shape[2];
+        if (lp_layout_source_shape(layout, sizes, (lp_shard)shard, layout->source[0], shape, NULL) == LP_OK)
+            json_array_append_new(list, json_pack("{s:s, s:s, s:o}", "name", shard_name[shard], "dtype",
+                                                  lp_dtype_name(layout->source[0]), "shape", integers(2, shape)));
+    }
+    return list;
+}
+
+static int show_json(lp_cli *cli, const lp_layout *layout, const lp_layout_sizes *sizes)
+{
+    char text[TEXT_BYTES];
+    lp_layout_chain_text(layout, text, sizeof text);
+    json_t *const root = json_pack("{s:i, s:s, s:i, s:s, s:s, s:{s:i, s:i}, s:s, s:s}", "version", 1, "id", layout->id,
+                                   "layout_version", (int)layout->version, "summary", layout->summary, "kernels",
+                                   layout->kernels, "multiples", "H", (int)layout->rule[0].multiple, "I",
+                                   (int)layout->rule[1].multiple, "chain", text, "dtype", lp_dtype_name(layout->dtype));
+    if (sizes != NULL) {
+        lp_layout_shape d;
+        lp_error err;
+        if (lp_layout_describe(layout, sizes, &d, &err) != LP_OK) {
+            json_decref(root);
+            return lp_cli_usage(cli, "%s", err.text);
+        }
+        json_object_set_new(root, "sizes",
+                            json_pack("{s:I, s:I, s:I}", "E", (json_int_t)sizes->experts, "H",
+                                      (json_int_t)sizes->hidden, "I", (json_int_t)sizes->intermediate));
+        json_object_set_new(root, "checkpoint", sources(layout, sizes));
+        json_object_set_new(root, "shape", integers(d.ndim, d.shape));
+        json_object_set_new(root, "stride_bytes", integers(d.ndim, d.stride));
+        json_object_set_new(root, "bytes", json_integer(d.bytes));
+        lp_layout_forward_text(layout, sizes, text, sizeof text);
+        json_object_set_new(root, "forward", json_string(text));
+        lp_layout_inverse_text(layout, sizes, text, sizeof text);
+        json_object_set_new(root, "inverse", json_string(text));
+    }
+    return lp_cli_json(cli, root) ? LP_EXIT_DONE : LP_EXIT_ENVIRONMENT;
+}
+
+/* ---- the command ---- */
+
+static const char *id_at(int index)
+{
+    return lp_layout_at(index)->id;
+}
+
+static int run_layout(lp_cli *cli)
+{
+    const char *const in = lp_cli_text(cli, "apply", NULL), *const out = lp_cli_text(cli, "output", NULL);
+    const char *const sizes_text = lp_cli_text(cli, "shape", NULL);
+    const bool json = strcmp(lp_cli_text(cli, "format", "text"), "json") == 0;
+    const bool force = lp_cli_flag(cli, "force", false), inverse = lp_cli_flag(cli, "inverse", false);
+    const lp_layout *layout = NULL;
+    lp_layout_sizes sizes;
+
+    if (cli->argument_count > 0) {
+        const char *const id = cli->argument[0];
+        layout = lp_layout_find(id);
+        if (layout == NULL) {
+            const char *const near = lp_cli_nearest(id, id_at, (int)lp_layout_count());
+            if (near != NULL)
+                return lp_cli_usage(cli, "unknown layout '%s'; did you mean '%s'?", lp_cli_clean(id), near);
+            return lp_cli_usage(cli, "unknown layout '%s'", lp_cli_clean(id));
+        }
+    } else if (in != NULL || sizes_text != NULL) {
+        return lp_cli_usage(cli, "'--%s' needs the name of a layout", in != NULL ? "apply" : "shape");
+    }
+    if (inverse && in == NULL)
+        return lp_cli_usage(cli, "'--inverse' needs '--apply'");
+    if (in != NULL && out == NULL)
+        return lp_cli_usage(cli, "'--apply' needs '-o FILE'");
+    if (sizes_text != NULL) {
+        lp_error err;
+        if (!parse_sizes(sizes_text, &sizes))
+            return lp_cli_usage(cli, "'%s' is not of the form E=32,H=4096,I=2048", lp_cli_clean(sizes_text));
+        if (lp_layout_check(layout, &sizes, &err) != LP_OK)
+            return lp_cli_usage(cli, "%s", err.text);
+    }
+    if (in != NULL)
+        return lp_layout_transform_file(cli, layout, sizes_text == NULL ? NULL : &sizes, in, out, force, inverse);
+
+    int exit_code = out == NULL ? 0 : lp_cli_open_output(cli, out, force);
+    if (exit_code != 0)
+        return exit_code;
+    if (layout == NULL)
+        exit_code = list_layouts(cli, json);
+    else if (json)
+        exit_code = show_json(cli, layout, sizes_text == NULL ? NULL : &sizes);
+    else
+        exit_code = show_text(cli, layout, sizes_text == NULL ? NULL : &sizes);
+    const int close_code = lp_cli_close_output(cli);
+    return exit_code != 0 ? exit_code : close_code;
+}
+
+static const lp_option options[] = {
+    {"shape", 0, "SIZES", NULL, "show it for these sizes: E=32,H=4096,I=2048"},
+    {"apply", 0, "FILE", NULL, "transform the checkpoint tensors of this safetensors file"},
+    {"inverse", 0, NULL, NULL, "with --apply: from the layout back to checkpoint tensors"},
+    {"format", 0, "FORMAT", "text|json", "text (default) or json"},
+    {"output", 'o', "FILE", NULL, "write there"},
+    {"force", 'f', NULL, NULL, "replace an existing output"},
+};
+
+const lp_command lp_layout_commands[] = {{
+    .name = "layout",
+    .arguments = "[NAME]",
+    .summary = "list kernel layouts, show one, or transform a file",
+    .details =
+        "Without NAME: one line for each layout. With NAME: what it needs and how it orders memory; with --shape also\n"
+        "the tensor's shape and strides and the index formula in both directions. E are the experts of this rank (1\n"
+        "unless given), H is the hidden size and I the intermediate size.\n"
+        "\n"
+        "--apply reads checkpoint tensors from a safetensors file: w1 and w3, or w13 (rows of w1, then of w3), or w2;\n"
+        "each [E, rows, columns], or [rows, columns] for one expert. The output holds one tensor with the layout's\n"
+        "name, its dimensions in the order of memory; its metadata gives the logical shape and strides. --inverse\n"
+        "turns such a file back. Files are read whole into memory.\n"
+        "\n"
+        "Exit codes: 2 sizes that the kernels cannot use, 3 a file whose tensors do not fit the layout.\n"
+        "\n"
+        "Example:  loadplan layout nvfp4_l1_scale --shape E=32,H=4096,I=2048",
+    .options = options,
+    .option_count = sizeof options / sizeof options[0],
+    .least = 0,
+    .most = 1,
+    .run = run_layout,
+}};
+const int lp_layout_command_count = 1;
