@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rule set for vocabularies: rows over the ranks, padded so that every rank has equally many. */
+#include "recorder/rules.h"
+
+enum { VOCABULARY_PADDING = 64 };
+
+static int64_t greatest_common_divisor(int64_t a, int64_t b)
+{
+    while (b != 0) {
+        const int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* Rows of one rank: the vocabulary padded to a multiple of 64, and of the number of ranks. */
+static int64_t rows_of_rank(int64_t vocabulary, int64_t ranks)
+{
+    const int64_t step = VOCABULARY_PADDING / greatest_common_divisor(VOCABULARY_PADDING, ranks) * ranks;
+    return (vocabulary + step - 1) / step * step / ranks;
+}
+
+static void vocabulary_tensor(lp_rules *l, const char *name, const char *dest, int ndim)
+{
+    const lp_tensor from = rules_take(l, name);
+    if (!rules_expect(l, from, ndim, (int64_t[]){-1, -1}))
+        return;
+    const int64_t vocabulary = lp_size(from, 0), rows = rows_of_rank(vocabulary, l->at.tp);
+    const int64_t start = rows * l->at.tp_rank;
+    const int64_t left = vocabulary > start ? vocabulary - start : 0, own = left < rows ? left : rows;
+    const lp_tensor into = lp_declare(l->r, dest, lp_dtype_of(from), ndim, (int64_t[]){rows, lp_size(from, 1)});
+    if (own > 0)
+        lp_copy(lp_narrow(into, 0, 0, own), lp_narrow(from, 0, start, own));
+    if (own < rows)
+        lp_zero(lp_narrow(into, 0, own, rows - own), from);
+}
+
+void rules_vocabulary(lp_rules *l, const char *name, const char *dest)
+{
+    vocabulary_tensor(l, lp_name(l->r, "%s.weight", name), lp_name(l->r, "%s.weight", dest), 2);
+    const char *bias = lp_name(l->r, "%s.bias", name);
+    if (rules_find(l, bias) >= 0)
+        vocabulary_tensor(l, bias, lp_name(l->r, "%s.bias", dest), 1);
+}
+
+/* The head stands outside the model's prefix. */
+static void output_head(lp_rules *l)
+{
+    const char *prefix = l->prefix;
+    l->prefix = "";
+    const bool stored = rules_find(l, "lm_head.weight") >= 0;
+    if (!stored || lp_config_flag(l->config, "tie_word_embeddings", false)) {
+        rules_decline(l, "lm_head.weight");
+        lp_declare_tied(l->r, "lm_head.weight", "embed_tokens.weight");
+    } else {
+        rules_vocabulary(l, "lm_head", "lm_head");
+    }
+    l->prefix = prefix;
+}
+
+void rules_embedding_and_head(lp_rules *l)
+{
+    rules_vocabulary(l, "embed_tokens", "embed_tokens");
+    output_head(l);
+}

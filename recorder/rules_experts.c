@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Rule set for MegaMoE experts in NVFP4 and MXFP4. Every checkpoint tensor goes by itself into its place in the kernel
+ * layout; what combines tensors is a derive, which runs again on every load:
+ *
+ *   w13_weight_scale_2   f32 (2, slots): w1 and w3 have a row each, and must agree; the kernel reads row 0
+ *   w2_input_scale       f32 (experts,): of every expert, on every rank, so that all agree on the maximum
+ *   l2_activation_scale  max(w2_input_scale), or 1.0 where that is 0
+ *   _l2_alpha            scratch of the kernel: no loader writes it, and nothing waits for it
+ */
+#include "recorder/rules_experts_index.h"
+
+#include "layouts/layout.h"
+#include "recorder/record_private.h"
+
+static const float AGREEMENT = 1e-5f, DUMMY_SCALE_2 = 1e-3f, DUMMY_INPUT_SCALE = 1.0f;
+
+typedef struct expert_format {
+    const char *layout[2][2]; /* [first or second projection][weight or scale] */
+    int64_t values_per_scale; /* along the input dimension */
+    bool has_global_scales;
+} expert_format;
+
+static const expert_format NVFP4 = {
+    .layout = {{"nvfp4_l1_weight", "nvfp4_l1_scale"}, {"nvfp4_l2_weight", "nvfp4_l2_scale"}},
+    .values_per_scale = 16,
+    .has_global_scales = true,
+};
+static const expert_format MXFP4 = {
+    .layout = {{"mxfp4_l1_weight", "mxfp4_l1_scale"}, {"mxfp4_l2_weight", "mxfp4_l2_scale"}},
+    .values_per_scale = 32,
+};
+
+/* One layer on one rank. */
+typedef struct expert_layer {
+    lp_rules *l;
+    const rules_experts *x;
+    const expert_format *format;
+    const char *stem;
+    int64_t layer, experts; /* logical ones */
+    int64_t hidden, intermediate;
+    int64_t share, share_rank; /* the intermediate dimension is split into so many parts; ours */
+    int64_t slots, first;      /* slots of this rank, and the number of the first one among all */
+    lp_layout_sizes sizes;     /* local */
+} expert_layer;
+
+static lp_tensor part_of(const expert_layer *e, int64_t expert, int projection, int kind)
+{
+    return lp_source_index(e->l->r, rules_expert_tensor(e->x, e->layer, expert, projection, kind));
+}
+
+static bool has_part(const expert_layer *e, int projection, int kind)
+{
+    return rules_expert_tensor(e->x, e->layer, 0, projection, kind) >= 0;
+}
+
+/* ---- what the layer is ---- */
+
+static bool find_format(expert_layer *e)
+{
+    static const char *const needed[] = {"gate_proj", "up_proj", "down_proj"};
+    for (int p = 0; p < EXPERT_PROJECTIONS; p++) {
+        if (has_part(e, p, EXPERT_WEIGHT) && has_part(e, p, EXPERT_SCALE))
+            continue;
+        rules_fail(e->l, LP_E_UNKNOWN_NAME, e->stem, "the checkpoint has no '%s%s.0.%s.%s'", e->l->prefix, e->stem,
+                   needed[p], has_part(e, p, EXPERT_WEIGHT) ? "weight_scale" : "weight");
+        return false;
+    }
+    const lp_dtype weight = lp_dtype_of(part_of(e, 0, EXPERT_GATE, EXPERT_WEIGHT));
+    const lp_dtype scale = lp_dtype_of(part_of(e, 0, EXPERT_GATE, EXPERT_SCALE));
+    if (weight == LP_U8 && scale == LP_F8_E4M3)
+        e->format = &NVFP4;
+    else if (weight == LP_U8 && (scale == LP_U8 || scale == LP_F8_E8M0))
+        e->format = &MXFP4;
+    else
+        rules_fail(e->l, LP_E_UNSUPPORTED, e->stem,
+                   "'%s%s' has %s weights with %s scales, neither NVFP4 (U8, F8_E4M3) nor MXFP4 (U8, F8_E8M0 or U8)",
+                   e->l->prefix, e->stem, lp_dtype_name(weight), lp_dtype_name(scale));
+    return e->format != NULL;
+}
+
+/* Logical experts fill the slots of all ranks in order; where there are more slots, they start again from the first. */
+static bool find_slots(expert_layer *e)
+{
+    const lp_scope *at = &e->l->at;
+    const int64_t ranks = lp_scope_experts_size(at);
+    const char *what = lp_name(e->l->r, "experts of '%s%s'", e->l->prefix, e->stem);
+    e->slots = e->l->slots > 0 ? e->l->slots : rules_share(e->l, what, e->experts, ranks);
+    e->first = e->slots * lp_scope_experts_rank(at);
+    if (e->slots * ranks < e->experts)
+        rules_fail(e->l, LP_E_ARGUMENT, what,
+                   "%" PRId64 " slots on each of %" PRId64 " ranks are too few for %" PRId64 " experts", e->slots,
+                   ranks, e->experts);
+    return !rules_failed(e->l);
+}
+
+static bool find_sizes(expert_layer *e)
+{
+    const lp_tensor gate = part_of(e, 0, EXPERT_GATE, EXPERT_WEIGHT);
+    if (!rules_expect(e->l, gate, 2, (int64_t[]){-1, -1}))
+        return false;
+    e->intermediate = lp_size(gate, 0);
+    e->hidden = 2 * lp_size(gate, 1);
+    e->share = e->l->at.expert_parallel ? 1 : e->l->at.tp;
+    e->share_rank = e->l->at.expert_parallel ? 0 : e->l->at.tp_rank;
+    e->sizes = (lp_layout_sizes){
+        .experts = e->slots,
+        .hidden = e->hidden,
+        .intermediate =
+            rules_share(e->l, lp_name(e->l->r, "rows of '%s%s'", e->l->prefix, e->stem), e->intermediate, e->share),
+    };
+    return !rules_failed(e->l);
+}
+
+static int64_t expert_of_slot(const expert_layer *e, int64_t slot)
+{
+    return (e->first + slot) % e->experts;
+}
+
+/* ---- weights and block scales ---- */
+
+static lp_tensor declare_layout(const expert_layer *e, const char *name, const lp_layout *layout)
+{
+    lp_layout_shape shape;
+    lp_error err;
+    if (lp_layout_describe(layout, &e->sizes, &shape, &err) != LP_OK) {
+        rules_fail(e->l, err.code, e->stem, "'%s%s': %s", e->l->prefix, e->stem, err.text);
+        return rec_invalid(e->l->r);
+    }
+    return lp_declare_with(e->l->r, &(lp_declaration){.name = lp_name(e->l->r, "%s.%s", e->stem, name),
+                                                      .dtype = shape.dtype,
+                                                      .ndim = shape.ndim,
+                                                      .shape = shape.shape,
+                                                      .stride = shape.stride,
+                                                      .storage_bytes = shape.bytes,
+                                                      .layout = layout->id,
+                                                      .layout_version = layout->version,
+                                                      .has_slots = true,
+                                                      .slot_dim = shape.slot_dim});
+}
+
+/* One projection's tensors into `into`: of every slot, this rank's share. */
+static void load_projection(const expert_layer *e, lp_tensor into, const lp_layout *layout, int projection, int kind)
+{
+    static const lp_shard shard[] = {LP_SHARD_GATE, LP_SHARD_UP, LP_SHARD_DOWN};
+    const bool down = projection == EXPERT_DOWN;
+    const int64_t per_byte = kind == EXPERT_WEIGHT ? 2 : e->format->values_per_scale;
+    const int64_t rows = down ? e->hidden : e->intermediate, columns = (down ? e->intermediate : e->hidden) / per_byte;
+    const int64_t share = (down ? columns : rows) / e->share;
+    lp_layout_shape shape;
+    lp_view region;
+    lp_error err;
+    if (!lp_is_valid(into))
+        return;
+    if (lp_layout_describe(layout, &e->sizes, &shape, &err) != LP_OK ||
+        lp_layout_region(layout, &e->sizes, shard[projection], 0, &region, NULL, &err) != LP_OK) {
+        rules_fail(e->l, err.code, e->stem, "'%s%s': %s", e->l->prefix, e->stem, err.text);
+        return;
+    }
+    const int64_t first_bits = region.offset_bits;
+    const lp_dtype dtype = lp_dtype_of(part_of(e, 0, projection, kind));
+    for (int64_t slot = 0; slot < e->slots; slot++) {
+        lp_tensor from = part_of(e, expert_of_slot(e, slot), projection, kind);
+        if (!rules_expect(e->l, from, 2, (int64_t[]){rows, columns}))
+            return;
+        if (lp_dtype_of(from) != dtype) {
+            const char *name = lp_checkpoint_at(e->l->checkpoint, from.base)->name;
+            rules_fail(e->l, LP_E_MISMATCH, name, "'%s' is %s, that of the first expert is %s", name,
+                       lp_dtype_name(lp_dtype_of(from)), lp_dtype_name(dtype));
+            return;
+        }
+        if (e->share > 1)
+            from = lp_narrow(from, down ? 1 : 0, share * e->share_rank, share);
+        region.offset_bits = first_bits + 8 * slot * shape.slot_stride;
+        lp_copy(lp_with_view(into, &region), lp_reinterpret(from, shape.dtype));
+    }
+}
+
+static void load_blocks(const expert_layer *e)
+{
+    static const char *const name[2][2] = {{"w13_weight", "w13_weight_scale"}, {"w2_weight", "w2_weight_scale"}};
+    for (int second = 0; second < 2; second++) {
+        for (int kind = EXPERT_WEIGHT; kind <= EXPERT_SCALE; kind++) {
+            const lp_layout *layout = lp_layout_find(e->format->layout[second][kind]);
+            const lp_tensor into = declare_layout(e, name[second][kind], layout);
+            if (second) {
+                load_projection(e, into, layout, EXPERT_DOWN, kind);
+            } else {
+                load_projection(e, into, layout, EXPERT_GATE, kind);
+                load_projection(e, into, layout, EXPERT_UP, kind);
+            }
+        }
+    }
+}
+
+/* ---- global scales ---- */
+
+/* A checkpoint scalar, stored as [] or [1]. */
+static lp_tensor scalar_of(const expert_layer *e, int64_t expert, int projection, int kind)
+{
+    const lp_tensor t = part_of(e, expert, projection, kind);
+    if (lp_is_valid(t) && lp_count(t) != 1)
+        rules_expect(e->l, t, 0, NULL);
+    return lp_reshape(t, 0, NULL);
+}
+
+static lp_tensor declare_scales(const expert_layer *e, const char *name, int ndim, const int64_t *shape, int slot_dim,
+                                uint32_t flags, float dummy)
+{
+    return lp_declare_with(e->l->r, &(lp_declaration){.name = lp_name(e->l->r, "%s.%s", e->stem, name),
+                                                      .dtype = LP_F32,
+                                                      .ndim = ndim,
+                                                      .shape = shape,
+                                                      .flags = flags,
+                                                      .dummy_bits = flags & LP_DEST_HAS_DUMMY ? lp_bits_f32(dummy) : 0,
+                                                      .has_slots = slot_dim >= 0,
+                                                      .slot_dim = slot_dim >= 0 ? slot_dim : 0});
+}
+
+static void load_global_scales(const expert_layer *e)
+{
+    lp_rules *l = e->l;
+    const lp_tensor w13 =
+        declare_scales(e, "w13_weight_scale_2", 2, (int64_t[]){2, e->slots}, 1, LP_DEST_HAS_DUMMY, DUMMY_SCALE_2);
+    const lp_tensor w2 = declare_scales(e, "w2_weight_scale_2", 1, (int64_t[]){e->slots}, 0, 0, 0);
+    const lp_tensor input =
+        declare_scales(e, "w2_input_scale", 1, (int64_t[]){e->experts}, -1, LP_DEST_HAS_DUMMY, DUMMY_INPUT_SCALE);
+    for (int64_t slot = 0; slot < e->slots; slot++) {
+        const int64_t expert = expert_of_slot(e, slot);
+        for (int p = EXPERT_GATE; p <= EXPERT_UP; p++)
+            lp_copy(lp_select(lp_select(w13, 0, p), 0, slot), scalar_of(e, expert, p, EXPERT_SCALE_2));
+        lp_copy(lp_select(w2, 0, slot), scalar_of(e, expert, EXPERT_DOWN, EXPERT_SCALE_2));
+    }
+    for (int64_t expert = 0; expert < e->experts; expert++)
+        lp_copy(lp_select(input, 0, expert), scalar_of(e, expert, EXPERT_DOWN, EXPERT_INPUT_SCALE));
+
+    lp_require_close(l->r, lp_select(w13, 0, EXPERT_GATE), lp_select(w13, 0, EXPERT_UP), AGREEMENT,
+                     lp_name(l->r, "%s: w1 and w3 weight_scale_2 differ for local expert {index}", e->stem));
+    lp_derive(l->r, declare_scales(e, "l2_activation_scale", 0, NULL, -1, LP_DEST_BUFFER, 0),
+              lp_or_if_zero(lp_max(input), 1.0f));
+    declare_scales(e, "_l2_alpha", 1, (int64_t[]){e->slots}, -1, LP_DEST_BUFFER | LP_DEST_NO_LOADER, 0);
+}
+
+static bool has_global_scales(const expert_layer *e)
+{
+    static const char *const projection[] = {"gate_proj", "up_proj", "down_proj"};
+    for (int p = 0; p < EXPERT_PROJECTIONS; p++) {
+        const bool scale_2 = has_part(e, p, EXPERT_SCALE_2);
+        if (scale_2 && (p != EXPERT_DOWN || has_part(e, p, EXPERT_INPUT_SCALE)))
+            continue;
+        rules_fail(e->l, LP_E_UNKNOWN_NAME, e->stem, "the checkpoint has no '%s%s.0.%s.%s'", e->l->prefix, e->stem,
+                   projection[p], scale_2 ? "input_scale" : "weight_scale_2");
+        return false;
+    }
+    return true;
+}
+
+/* ---- the layer ---- */
+
+static void load_router(lp_rules *l, int64_t layer)
+{
+    const char *bias = lp_name(l->r, "layers.%" PRId64 ".mlp.gate.e_score_correction_bias", layer);
+    rules_whole(l, lp_name(l->r, "layers.%" PRId64 ".mlp.gate.weight", layer));
+    if (rules_find(l, bias) < 0)
+        return;
+    const lp_tensor from = rules_take(l, bias); /* the router adds it in F32, however it is stored */
+    lp_copy(lp_declare(l->r, bias, LP_F32, lp_dim(from), from.view.size), lp_to_f32(from));
+}
+
+void rules_megamoe(lp_rules *l, int64_t layer)
+{
+    expert_layer e = {.l = l,
+                      .x = rules_experts_of(l),
+                      .layer = layer,
+                      .stem = lp_name(l->r, "layers.%" PRId64 ".mlp.experts", layer)};
+    load_router(l, layer);
+    if (e.x == NULL)
+        return;
+    e.experts = e.x->of_layer[layer];
+    if (!find_format(&e) || !find_slots(&e) || !find_sizes(&e))
+        return;
+    load_blocks(&e);
+    if (e.format->has_global_scales && has_global_scales(&e))
+        load_global_scales(&e);
+}

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reading the names of experts: layers.N.mlp.experts.E.PROJECTION.KIND. */
+#include "recorder/rules_experts_index.h"
+
+#include "recorder/record_private.h"
+
+enum { EXPERTS_MAX = 1 << 16 };
+
+typedef struct expert_name {
+    int64_t layer, expert;
+    int projection, kind;
+} expert_name;
+
+static bool skip(const char **p, const char *text)
+{
+    const size_t bytes = strlen(text);
+    if (strncmp(*p, text, bytes) != 0)
+        return false;
+    *p += bytes;
+    return true;
+}
+
+static bool read_number(const char **p, int64_t *value)
+{
+    const char *start = *p;
+    *value = 0;
+    while (**p >= '0' && **p <= '9' && *p - start < 9)
+        *value = *value * 10 + (*(*p)++ - '0');
+    return *p > start && (start[0] != '0' || *p == start + 1);
+}
+
+static bool parse(const char *name, const char *prefix, expert_name *out)
+{
+    static const char *const projection[] = {"gate_proj.", "up_proj.", "down_proj.", "w1.", "w3.", "w2."};
+    static const char *const kind[] = {"weight", "weight_scale", "weight_scale_2", "input_scale"};
+    const char *p = name;
+    if (!skip(&p, prefix) || !skip(&p, "layers.") || !read_number(&p, &out->layer) || !skip(&p, ".mlp.experts.") ||
+        !read_number(&p, &out->expert) || !skip(&p, "."))
+        return false;
+    for (int i = 0; i < 2 * EXPERT_PROJECTIONS; i++) {
+        if (!skip(&p, projection[i]))
+            continue;
+        out->projection = i % EXPERT_PROJECTIONS;
+        for (out->kind = 0; out->kind < EXPERT_KINDS; out->kind++) {
+            if (strcmp(p, kind[out->kind]) == 0)
+                return true;
+        }
+        return false;
+    }
+    return false;
+}
+
+/* Layers and experts that the names speak of. */
+static bool measure(lp_rules *l, rules_experts *x)
+{
+    for (int64_t i = 0; i < lp_checkpoint_count(l->checkpoint); i++) {
+        expert_name n;
+        if (!parse(lp_checkpoint_at(l->checkpoint, i)->name, l->prefix, &n) || n.layer >= l->layers)
+            continue;
+        if (n.expert >= x->experts)
+            x->experts = n.expert + 1;
+    }
+    x->layers = l->layers;
+    if (x->experts > EXPERTS_MAX) {
+        rules_fail(l, LP_E_LIMIT, "experts", "a layer of %" PRId64 " experts; at most %d are possible", x->experts,
+                   EXPERTS_MAX);
+        return false;
+    }
+    return true;
+}
+
+/* Every slot that another expert of the layer has must be there. */
+static bool check_complete(lp_rules *l, rules_experts *x)
+{
+    static const char *const projection[] = {"gate_proj", "up_proj", "down_proj"};
+    static const char *const kind[] = {"weight", "weight_scale", "weight_scale_2", "input_scale"};
+    int64_t expected = 0;
+    if (!lp_config_integer(l->config, "n_routed_experts", &expected) &&
+        !lp_config_integer(l->config, "num_experts", &expected))
+        lp_config_integer(l->config, "num_local_experts", &expected);
+    for (int64_t layer = 0; layer < x->layers; layer++) {
+        const int64_t experts = x->of_layer[layer];
+        if (experts > 0 && expected > 0 && experts != expected) {
+            rules_fail(l, LP_E_MISMATCH, "experts",
+                       "layer %" PRId64 " of the checkpoint has %" PRId64 " experts, the configuration says %" PRId64,
+                       layer, experts, expected);
+            return false;
+        }
+        for (int64_t e = 0; e < experts; e++) {
+            for (int p = 0; p < EXPERT_PROJECTIONS; p++) {
+                for (int k = 0; k < EXPERT_KINDS; k++) {
+                    if (rules_expert_tensor(x, layer, e, p, k) >= 0 || rules_expert_tensor(x, layer, 0, p, k) < 0)
+                        continue;
+                    rules_fail(l, LP_E_UNKNOWN_NAME, "experts",
+                               "the checkpoint has no '%slayers.%" PRId64 ".mlp.experts.%" PRId64 ".%s.%s'", l->prefix,
+                               layer, e, projection[p], kind[k]);
+                    return false;
+                }
+            }
+        }
+    }
+    return true;
+}
+
+static bool fill(lp_rules *l, rules_experts *x)
+{
+    for (int64_t i = 0; i < lp_checkpoint_count(l->checkpoint); i++) {
+        expert_name n;
+        const char *name = lp_checkpoint_at(l->checkpoint, i)->name;
+        if (!parse(name, l->prefix, &n) || n.layer >= l->layers)
+            continue;
+        int32_t *slot =
+            &x->index[((n.layer * x->experts + n.expert) * EXPERT_PROJECTIONS + n.projection) * EXPERT_KINDS + n.kind];
+        if (*slot >= 0) {
+            rules_fail(l, LP_E_DUPLICATE, name, "'%s' and '%s' are the same part of one expert", name,
+                       lp_checkpoint_at(l->checkpoint, *slot)->name);
+            return false;
+        }
+        *slot = (int32_t)i;
+        l->taken[i] = 1;
+        if (n.expert >= x->of_layer[n.layer])
+            x->of_layer[n.layer] = n.expert + 1;
+    }
+    return check_complete(l, x);
+}
+
+const rules_experts *rules_experts_of(lp_rules *l)
+{
+    if (l->experts != NULL || rules_failed(l))
+        return l->experts;
+    rules_experts *x = lp_allocate_zero(l->alloc, sizeof *x);
+    if (x == NULL) {
+        rec_no_memory(l->r);
+        return NULL;
+    }
+    l->experts = x;
+    if (lp_checkpoint_count(l->checkpoint) > INT32_MAX) {
+        rules_fail(l, LP_E_LIMIT, "checkpoint", "too many tensors");
+        return NULL;
+    }
+    if (!measure(l, x))
+        return NULL;
+    int64_t count, bytes;
+    if (!lp_mul(x->layers, x->experts * EXPERT_PROJECTIONS * EXPERT_KINDS, &count) ||
+        !lp_mul(count, (int64_t)sizeof *x->index, &bytes) || bytes > (int64_t)1 << 33) {
+        rules_fail(l, LP_E_LIMIT, "experts", "%" PRId64 " layers of %" PRId64 " experts are too many", x->layers,
+                   x->experts);
+        return NULL;
+    }
+    x->index = lp_allocate(l->alloc, (size_t)bytes);
+    x->of_layer = lp_allocate_zero(l->alloc, (size_t)x->layers * sizeof *x->of_layer);
+    if (x->index == NULL || x->of_layer == NULL) {
+        rec_no_memory(l->r);
+        return NULL;
+    }
+    memset(x->index, 0xff, (size_t)bytes);
+    return fill(l, x) ? x : NULL;
+}
+
+bool rules_has_experts(lp_rules *l, int64_t layer)
+{
+    const rules_experts *x = rules_experts_of(l);
+    return x != NULL && !rules_failed(l) && x->of_layer[layer] > 0;
+}
+
+void rules_free_experts(lp_rules *l)
+{
+    if (l->experts == NULL)
+        return;
+    lp_release(l->alloc, l->experts->index);
+    lp_release(l->alloc, l->experts->of_layer);
+    lp_release(l->alloc, l->experts);
+    l->experts = NULL;
+}
