@@ -173,11 +173,10 @@ static const char *find_layer(const char *name, const char *mark)
     return NULL;
 }
 
-/* The first name of a layer decides on the prefix: names are sorted, so equal checkpoints decide alike. */
+/* The first name of a layer decides on the prefix: names are sorted, so equal checkpoints decide alike. Read once for
+ * all ranks. */
 static bool find_prefix(lp_rules *l, const char *mark)
 {
-    l->prefix = "";
-    l->layers = 0;
     const size_t bytes = strlen(mark);
     size_t prefix_bytes = 0;
     bool found = false;
@@ -188,7 +187,11 @@ static bool find_prefix(lp_rules *l, const char *mark)
             continue;
         if (!found) {
             prefix_bytes = (size_t)(at - name);
-            l->prefix = lp_name(l->r, "%.*s", (int)prefix_bytes, name);
+            l->prefix = lp_arena_text(&l->arena, name, prefix_bytes);
+            if (l->prefix == NULL) {
+                rec_no_memory(l->r);
+                return true;
+            }
             found = true;
         }
         if ((size_t)(at - name) != prefix_bytes || memcmp(name, l->prefix, prefix_bytes) != 0)
@@ -205,6 +208,8 @@ static bool find_prefix(lp_rules *l, const char *mark)
 static void find_model(lp_rules *l, const builtin *b)
 {
     int64_t configured = 0;
+    if (l->prefix != NULL)
+        return;
     if (!find_prefix(l, b->layer_prefix)) {
         rules_fail(l, LP_E_UNSUPPORTED, b->layer_prefix, "the checkpoint has no layers: no name with '%sN.'",
                    b->layer_prefix);
@@ -323,6 +328,7 @@ lp_status lp_load_checkpoint(lp_trace **out, const lp_checkpoint *checkpoint, co
     lp_scope layout = o.layout;
     lp_rules l = {.checkpoint = checkpoint, .alloc = platform.alloc, .slots = o.slots};
     *out = NULL;
+    lp_arena_init(&l.arena, platform.alloc);
     layout.pp_rank = layout.dp_rank = layout.tp_rank = 0;
     LP_TRY(lp_scope_normalise(&layout, err));
     if (layout.pp > 1)
@@ -349,6 +355,7 @@ lp_status lp_load_checkpoint(lp_trace **out, const lp_checkpoint *checkpoint, co
 done:
     rules_free_experts(&l);
     lp_recorder_close(l.r);
+    lp_arena_free(&l.arena);
     lp_release(platform.alloc, l.taken);
     lp_text_free(&configuration);
     lp_config_free(config);

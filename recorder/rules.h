@@ -22,8 +22,9 @@ typedef struct lp_rules {
     const lp_checkpoint *checkpoint;
     const lp_config *config;
     const lp_alloc *alloc;
+    lp_arena arena; /* for all scopes */
     lp_scope at;
-    const char *prefix;
+    const char *prefix; /* in the arena; NULL until the names were looked at */
     int64_t layers;
     int32_t slots;          /* 0: as many as the experts need */
     rules_experts *experts; /* made at first use, for all scopes */
