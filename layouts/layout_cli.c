@@ -97,9 +97,10 @@ static int show_text(lp_cli *cli, const lp_layout *layout, const lp_layout_sizes
         lp_layout_source_shape(layout, sizes, down ? LP_SHARD_DOWN : LP_SHARD_GATE, layout->source[0], source, &err) !=
             LP_OK)
         return lp_cli_usage(cli, "%s", err.text);
-    fprintf(cli->out, "  checkpoint  %s %s %s an expert%s%s\n", down ? "w2" : "w1 and w3 each",
+    fprintf(cli->out, "  checkpoint  %s %s %s%s%s%s\n", down ? "w2" : "w1 and w3 each",
             lp_dtype_name(layout->source[0]), lp_layout_list_text(shape, sizeof shape, 2, source),
-            layout->source[1] == LP_DTYPE_NONE ? "" : "; dtypes ", layout->source[1] == LP_DTYPE_NONE ? "" : text);
+            layout->slot_dim < 0 ? "" : " an expert", layout->source[1] == LP_DTYPE_NONE ? "" : "; dtype ",
+            layout->source[1] == LP_DTYPE_NONE ? "" : text);
     fprintf(cli->out, "  tensor      %s %s, strides %s bytes, %s\n", lp_dtype_name(d.dtype),
             lp_layout_list_text(shape, sizeof shape, d.ndim, d.shape),
             lp_layout_list_text(stride, sizeof stride, d.ndim, d.stride), lp_format_bytes(bytes, d.bytes));

@@ -86,8 +86,9 @@ static lp_status check_sizes(const lp_layout *layout, const lp_layout_sizes *wan
     }
     if (wanted != NULL && (wanted->experts != found->experts || wanted->hidden != found->hidden ||
                            wanted->intermediate != found->intermediate))
-        return lp_fail(err, LP_E_MISMATCH, "the tensors have E=%lld,H=%lld,I=%lld", (long long)found->experts,
-                       (long long)found->hidden, (long long)found->intermediate);
+        return lp_fail(err, LP_E_MISMATCH, "the tensors have E=%lld,H=%lld,I=%lld, not E=%lld,H=%lld,I=%lld",
+                       (long long)found->experts, (long long)found->hidden, (long long)found->intermediate,
+                       (long long)wanted->experts, (long long)wanted->hidden, (long long)wanted->intermediate);
     return LP_OK;
 }
 

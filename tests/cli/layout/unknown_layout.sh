@@ -1,0 +1,1 @@
+loadplan layout mxfp4_l1_weigth
