@@ -5,14 +5,19 @@
 
 #include <inttypes.h>
 
+static const char *tensors_word(int64_t count)
+{
+    return count == 1 ? "tensor" : "tensors";
+}
+
 static void print_dtypes(FILE *out, const lp_checkpoint *c)
 {
     lp_info_dtype row[LP_DTYPE_COUNT];
     const int count = lp_info_dtypes(row, c);
     char number[32], bytes[32];
     for (int i = 0; i < count; i++)
-        fprintf(out, "  %-11s %11s tensors  %10s\n", lp_dtype_name(row[i].dtype),
-                lp_format_count(number, row[i].tensors), lp_format_bytes(bytes, row[i].bytes));
+        fprintf(out, "  %-11s %11s %-7s  %10s\n", lp_dtype_name(row[i].dtype), lp_format_count(number, row[i].tensors),
+                tensors_word(row[i].tensors), lp_format_bytes(bytes, row[i].bytes));
 }
 
 static void print_families(FILE *out, const lp_info_groups *g, int64_t most)
@@ -28,9 +33,9 @@ static void print_families(FILE *out, const lp_info_groups *g, int64_t most)
     }
     for (int64_t i = 0; i < shown; i++) {
         const lp_info_group *row = &g->item[i];
-        fprintf(out, "  %-*s  %-8s %-*s  %9s tensors  %10s\n", name_width, lp_info_name(name, sizeof name, row->family),
+        fprintf(out, "  %-*s  %-8s %-*s  %9s %-7s  %10s\n", name_width, lp_info_name(name, sizeof name, row->family),
                 lp_dtype_name(row->first->dtype), shape_width, lp_info_shape(shape, row->first),
-                lp_format_count(number, row->tensors), lp_format_bytes(bytes, row->bytes));
+                lp_format_count(number, row->tensors), tensors_word(row->tensors), lp_format_bytes(bytes, row->bytes));
     }
     if (shown < g->count)
         fprintf(out, "  ... and %s more (--all lists them)\n", lp_format_count(number, g->count - shown));

@@ -250,13 +250,13 @@ static lp_status check_end(reader *r, uint64_t data_end)
     char name[160];
     if (data_end < present)
         return lp_fail_at(err, LP_E_CORRUPT, path, s->data_off + (int64_t)data_end,
-                          "'%s' has %" PRIu64 " bytes after the last tensor, from byte %" PRId64 " on", path,
-                          present - data_end, s->data_off + (int64_t)data_end);
+                          "'%s' has %" PRIu64 " byte%s after the last tensor, from byte %" PRId64 " on", path,
+                          present - data_end, present - data_end == 1 ? "" : "s", s->data_off + (int64_t)data_end);
     for (int64_t i = 0; i < s->count; i++)
         if (s->entry[i].end > present)
             return lp_fail_at(err, LP_E_CORRUPT, path, r->file_bytes,
-                              "'%s' ends at byte %" PRId64 ", %" PRIu64 " bytes too early: tensor '%s' is cut off",
-                              path, r->file_bytes, data_end - present,
+                              "'%s' ends at byte %" PRId64 ", %" PRIu64 " byte%s too early: tensor '%s' is cut off",
+                              path, r->file_bytes, data_end - present, data_end - present == 1 ? "" : "s",
                               lp_show_name(name, s->entry[i].name, s->entry[i].name_bytes));
     return LP_OK;
 }

@@ -357,7 +357,7 @@ static void index_and_shards_must_agree(void **state)
     lp_checkpoint_close(c);
     assert_int_equal(truncate(one, 8 + (off_t)strlen(TWO("a", "b")) + 15), 0);
     expect_error(folder, LP_E_CORRUPT, "/one.safetensors' ends at byte ", "");
-    expect_error(folder, LP_E_CORRUPT, "1 bytes too early: tensor 'b' is cut off", "");
+    expect_error(folder, LP_E_CORRUPT, "1 byte too early: tensor 'b' is cut off", "");
 #undef ONE_AND
 }
 
