@@ -120,6 +120,16 @@ LP_API lp_status lp_layout_source_shape(const lp_layout *layout, const lp_layout
 LP_API lp_status lp_layout_region(const lp_layout *layout, const lp_layout_sizes *sizes, lp_shard shard, int64_t expert,
                                   lp_view *region, lp_view *source, lp_error *err);
 
+/*
+ * The same for block scales: a checkpoint tensor of source_rows x source_columns bytes, each of which stands for a
+ * block of rows and of columns (one scale for 128 x 128 weights where the layout wants one for 1 x 32, say). Both views
+ * are U8 of the full shape; in `source` the repeated bytes have stride 0, which makes the map a replicate. For scale
+ * layouts of words only. LP_E_ARGUMENT when the blocks do not divide the shape.
+ */
+LP_API lp_status lp_layout_region_blocks(const lp_layout *layout, const lp_layout_sizes *sizes, lp_shard shard,
+                                         int64_t expert, int64_t source_rows, int64_t source_columns, lp_view *region,
+                                         lp_view *source, lp_error *err);
+
 /* Moves the bytes of one expert's checkpoint tensor, dense in `source`, to their places in `destination`, or back. With
  * expert -1 `source` holds all experts. The buffers have the sizes that the functions above state and must not overlap.
  * Fails before the first byte moves or not at all. */

@@ -16,8 +16,9 @@ static lp_status add_axes(lp_view *v, const lp_layout *layout, const lp_layout_g
     return LP_OK;
 }
 
-lp_status lp_layout_region(const lp_layout *layout, const lp_layout_sizes *sizes, lp_shard shard, int64_t expert,
-                           lp_view *region, lp_view *source, lp_error *err)
+/* The region in units of `unit`: the layout's dtype, or the bytes of it. */
+static lp_status build(const lp_layout *layout, const lp_layout_sizes *sizes, lp_shard shard, int64_t expert,
+                       lp_dtype unit, lp_view *out, lp_error *err)
 {
     lp_layout_geometry g;
     int64_t shape[2];
@@ -38,7 +39,7 @@ lp_status lp_layout_region(const lp_layout *layout, const lp_layout_sizes *sizes
         off += (shard == LP_SHARD_UP) != layout->up_first ? g.stride[half_axis] : 0;
     }
     lp_view v;
-    lp_view_start(&v, layout->dtype, off * 8);
+    lp_view_start(&v, unit, off * 8);
     if (expert < 0) {
         LP_TRY(lp_view_add_dim(&v, experts, err));
         LP_TRY(lp_view_add_mode(&v, experts, expert_stride * 8, err));
@@ -49,12 +50,48 @@ lp_status lp_layout_region(const lp_layout *layout, const lp_layout_sizes *sizes
     LP_TRY(add_axes(&v, layout, &g, LP_AXIS_ROW, err));
     if (shard == LP_SHARD_ALTERNATING)
         LP_TRY(lp_view_add_mode(&v, 2, half_stride * 8, err));
-    LP_TRY(lp_view_add_dim(&v, g.columns, err));
+    const int64_t unit_bytes = lp_dtype_bits(unit) / 8;
+    LP_TRY(lp_view_add_dim(&v, g.columns * (g.element / unit_bytes), err));
     LP_TRY(add_axes(&v, layout, &g, LP_AXIS_COLUMN, err));
+    LP_TRY(lp_view_add_mode(&v, g.element / unit_bytes, lp_dtype_bits(unit), err));
     lp_view_seal(&v);
+    *out = v;
+    return LP_OK;
+}
 
+lp_status lp_layout_region(const lp_layout *layout, const lp_layout_sizes *sizes, lp_shard shard, int64_t expert,
+                           lp_view *region, lp_view *source, lp_error *err)
+{
+    lp_view v;
+    LP_TRY(build(layout, sizes, shard, expert, layout->dtype, &v, err));
     if (source != NULL)
         LP_TRY(lp_view_contiguous(source, v.dtype, v.ndim, v.size, err));
     *region = v;
+    return LP_OK;
+}
+
+lp_status lp_layout_region_blocks(const lp_layout *layout, const lp_layout_sizes *sizes, lp_shard shard, int64_t expert,
+                                  int64_t source_rows, int64_t source_columns, lp_view *region, lp_view *source,
+                                  lp_error *err)
+{
+    lp_view v, s;
+    if (layout->dtype != LP_I32 || lp_dtype_bits(layout->source[0]) != 8)
+        return lp_fail(err, LP_E_ARGUMENT, "layout '%s' holds no scale words", layout->id);
+    if (expert < 0)
+        return lp_fail(err, LP_E_ARGUMENT, "layout '%s': block scales go in expert by expert", layout->id);
+    LP_TRY(build(layout, sizes, shard, expert, LP_U8, &v, err));
+    if (source_rows < 1 || source_columns < 1 || v.size[0] % source_rows != 0 || v.size[1] % source_columns != 0)
+        return lp_fail(err, LP_E_ARGUMENT, "layout '%s': %lld x %lld scales do not divide its %lld x %lld", layout->id,
+                       (long long)source_rows, (long long)source_columns, (long long)v.size[0], (long long)v.size[1]);
+    lp_view_start(&s, LP_U8, 0);
+    LP_TRY(lp_view_add_dim(&s, v.size[0], err));
+    LP_TRY(lp_view_add_mode(&s, source_rows, source_columns * 8, err));
+    LP_TRY(lp_view_add_mode(&s, v.size[0] / source_rows, 0, err));
+    LP_TRY(lp_view_add_dim(&s, v.size[1], err));
+    LP_TRY(lp_view_add_mode(&s, source_columns, 8, err));
+    LP_TRY(lp_view_add_mode(&s, v.size[1] / source_columns, 0, err));
+    lp_view_seal(&s);
+    *region = v;
+    *source = s;
     return LP_OK;
 }

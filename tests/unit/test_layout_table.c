@@ -148,6 +148,52 @@ static void regions_follow_the_formula(void **state)
     }
 }
 
+/* One scale for a block of 128 x 128 becomes one for each row and each 32 columns. */
+static void block_scales_are_repeated(void **state)
+{
+    (void)state;
+    const lp_layout *const layout = lp_layout_find("mxfp8_shared_l1_scale");
+    const lp_layout_sizes sizes = {1, 512, 256};
+    const int64_t rows = sizes.intermediate / 128, columns = sizes.hidden / 128;
+    for (int shard = LP_SHARD_GATE; shard <= LP_SHARD_UP; shard++) {
+        lp_view region, source;
+        assert_int_equal(
+            lp_layout_region_blocks(layout, &sizes, (lp_shard)shard, 0, rows, columns, &region, &source, NULL), LP_OK);
+        assert_int_equal(region.size[0], sizes.intermediate);
+        assert_int_equal(region.size[1], sizes.hidden / 32);
+        assert_memory_equal(region.size, source.size, 2 * sizeof(int64_t));
+        for (int64_t row = 0; row < region.size[0]; row++)
+            for (int64_t byte = 0; byte < region.size[1]; byte++) {
+                const lp_layout_place place = {(lp_shard)shard, 0, row, byte};
+                const int64_t index[] = {row, byte};
+                int64_t off;
+                assert_int_equal(lp_layout_locate(layout, &sizes, &place, &off, NULL), LP_OK);
+                assert_int_equal(view_byte(&region, index), off);
+                assert_int_equal(view_byte(&source, index), row / 128 * columns + byte / 4);
+            }
+    }
+    lp_view region, source;
+    lp_error err = {0};
+    assert_int_equal(lp_layout_region_blocks(layout, &sizes, LP_SHARD_UP, 0, 3, 4, &region, &source, &err),
+                     LP_E_ARGUMENT);
+    assert_string_equal(err.text, "layout 'mxfp8_shared_l1_scale': 3 x 4 scales do not divide its 256 x 16");
+    assert_int_equal(lp_layout_region_blocks(lp_layout_find("mxfp8_l1_weight"), &sizes, LP_SHARD_UP, 0, 2, 4, &region,
+                                             &source, &err),
+                     LP_E_ARGUMENT);
+    assert_int_equal(lp_layout_region_blocks(layout, &sizes, LP_SHARD_UP, -1, 2, 4, &region, &source, &err),
+                     LP_E_ARGUMENT);
+    /* without blocks it is the same map as the plain region */
+    const lp_map *plain, *repeated;
+    lp_view words, tensor;
+    assert_int_equal(lp_layout_region(layout, &sizes, LP_SHARD_UP, 0, &words, &tensor, NULL), LP_OK);
+    assert_int_equal(lp_layout_region_blocks(layout, &sizes, LP_SHARD_UP, 0, 256, 16, &region, &source, NULL), LP_OK);
+    assert_int_equal(lp_map_copy(&plain, &words, 512 * 16, &tensor, 256 * 16, NULL, NULL), LP_OK);
+    assert_int_equal(lp_map_copy(&repeated, &region, 512 * 16, &source, 256 * 16, NULL, NULL), LP_OK);
+    assert_true(lp_map_equal(plain, repeated));
+    lp_map_free(plain, NULL);
+    lp_map_free(repeated, NULL);
+}
+
 /* Where a gate or up row starts in the kernel's row order, by the index functions. */
 static int64_t written_out(const lp_layout *layout, const lp_layout_sizes *sizes, const lp_layout_place *place)
 {
@@ -308,6 +354,7 @@ int main(void)
         cmocka_unit_test(shapes_hold_all_checkpoint_bytes),
         cmocka_unit_test(the_formula_is_a_bijection),
         cmocka_unit_test(regions_follow_the_formula),
+        cmocka_unit_test(block_scales_are_repeated),
         cmocka_unit_test(the_table_says_what_the_index_functions_say),
         cmocka_unit_test(illegal_sizes_name_the_multiple),
         cmocka_unit_test(wrong_sources_are_refused),
