@@ -3,7 +3,7 @@
  * Built-in loaders: which there are, which one suits a model, and the loop over ranks that all of them share. A loader
  * itself is a function that composes rule sets (loader_*.c).
  */
-#include "recorder/rules.h"
+#include "recorder/rule_sets.h"
 
 #include "recorder/record_private.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The `bert` loader: BERT encoders with Hugging Face names, with or without the prefix "bert.". */
-#include "recorder/rules.h"
+#include "recorder/rule_sets.h"
 
 static void encoder_layer(lp_rules *l, int64_t layer)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The `dense` loader: decoder-only models of the Llama, Qwen2, Qwen3 and Mistral families. */
-#include "recorder/rules.h"
+#include "recorder/rule_sets.h"
 
 void loader_dense(lp_rules *l)
 {

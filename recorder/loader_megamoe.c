@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The `megamoe` loader: NVFP4 and MXFP4 experts in MegaMoE's kernel layouts, the rest as in `dense`. */
-#include "recorder/rules.h"
+#include "recorder/rule_sets.h"
 
 /* The rest of a model may be stored elsewhere: a checkpoint of experts alone is legal. */
 static void whole_module_if_stored(lp_rules *l, const char *name)

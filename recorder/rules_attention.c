@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rule set for multi-head and grouped-query attention: q, k and v in one column-parallel parameter. */
-#include "recorder/rules.h"
+#include "recorder/rule_sets.h"
 
 /* Heads [start, start + count) of one rank. With fewer key/value heads than ranks, several ranks hold the same one. */
 static void heads_of_rank(lp_rules *l, const char *what, int64_t heads, bool may_repeat, int64_t *start, int64_t *count)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rule set for vocabularies: rows over the ranks, padded so that every rank has equally many. */
-#include "recorder/rules.h"
+#include "recorder/rule_sets.h"
 
 enum { VOCABULARY_PADDING = 64 };
 

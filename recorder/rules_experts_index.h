@@ -5,7 +5,7 @@
 #ifndef LOADPLAN_RULES_EXPERTS_INDEX_H
 #define LOADPLAN_RULES_EXPERTS_INDEX_H
 
-#include "recorder/rules.h"
+#include "recorder/rule_sets.h"
 
 enum { EXPERT_GATE = 0, EXPERT_UP = 1, EXPERT_DOWN = 2, EXPERT_PROJECTIONS = 3 };
 enum { EXPERT_WEIGHT = 0, EXPERT_SCALE = 1, EXPERT_SCALE_2 = 2, EXPERT_INPUT_SCALE = 3, EXPERT_KINDS = 4 };

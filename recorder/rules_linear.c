@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rule sets for plain tensors and linear layers: whole, by rows, by columns. */
-#include "recorder/rules.h"
+#include "recorder/rule_sets.h"
 
 void rules_whole(lp_rules *l, const char *name)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rule set for gated MLPs: gate and up in one column-parallel parameter, down by its input dimension. */
-#include "recorder/rules.h"
+#include "recorder/rule_sets.h"
 
 void rules_gated_mlp(lp_rules *l, const char *stem)
 {

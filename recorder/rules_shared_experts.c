@@ -3,7 +3,7 @@
  * Rule set for shared experts. In MXFP8 they ride along in the MegaMoE kernel: whole on every rank, in kernel layout.
  * In any other format they are a gated MLP like that of a dense layer.
  */
-#include "recorder/rules.h"
+#include "recorder/rule_sets.h"
 
 #include "layouts/layout.h"
 #include "recorder/record_private.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What all rule sets use: taking names up, and failing. */
-#include "recorder/rules.h"
+#include "recorder/rule_sets.h"
 
 #include "recorder/record_private.h"
 

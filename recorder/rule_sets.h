@@ -31,7 +31,7 @@ typedef struct lp_rules {
     uint8_t *taken;         /* by catalogue index: some rule took the name up, in any scope */
 } lp_rules;
 
-/* ---- rules.c ---- */
+/* ---- rule_sets.c ---- */
 
 /* Keeps a failure that is the checkpoint's or the configuration's: no place in our source is of use to the reader. */
 void rules_fail(lp_rules *l, lp_status code, const char *subject, const char *format, ...)
