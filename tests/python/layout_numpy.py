@@ -233,6 +233,9 @@ def main():
     loadplan = parser.parse_args().build / "loadplan"
     listing = json.loads(subprocess.run([loadplan, "layout", "--format=json"], check=True, capture_output=True).stdout)
     names = [row["id"] for row in listing["layouts"]]
+    described = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "layouts.md").read_text()
+    missing = [name for name in names if not re.search(rf"\b{name}\b", described)]
+    assert not missing, f"docs/layouts.md does not list {missing}"
     rng = np.random.default_rng(SEED)
     print(f"seed {SEED}, {len(names)} layouts")
     with tempfile.TemporaryDirectory(prefix="loadplan-layouts-") as folder:
