@@ -384,7 +384,7 @@ lp_status lp_cover(lp_cover_report *out, const lp_map *target, const lp_cover_it
     }
     lp_status status = LP_OK;
     memo_key key;
-    bool clean = false;
+    bool clean = false, remember = own == NULL;
     if (!lp_grow(memo->alloc, (void **)&memo->item, &memo->item_capacity, count, sizeof(*memo->item))) {
         status = lp_fail_memory(err);
         goto done;
@@ -393,10 +393,12 @@ lp_status lp_cover(lp_cover_report *out, const lp_map *target, const lp_cover_it
         memcpy(memo->item, item, (size_t)count * sizeof(*item));
     sort_items(memo->item, count);
     LP_TRY_GOTO(build_key(memo, &key, target, count, err), done);
-    if (!own && memo_has(memo, &key))
+    for (int64_t i = 0; i < count; i++)
+        remember = remember && !item[i].brief;
+    if (remember && memo_has(memo, &key))
         goto done;
     LP_TRY_GOTO(solve(memo, out, target, count, &clean, err), failed);
-    if (!own && clean)
+    if (remember && clean)
         LP_TRY_GOTO(memo_add(memo, &key, err), failed);
     goto done;
 failed:

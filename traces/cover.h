@@ -24,6 +24,7 @@ typedef struct lp_cover_item {
     int64_t dst_off;
     uint32_t tag; /* the caller's number; two items of one tag are never reported as a pair */
     bool loose;   /* fills gaps, but neither overlaps anything nor lies outside: the region of a fallback */
+    bool brief;   /* the map may end before the memo does: not to be remembered */
 } lp_cover_item;
 
 /* Two tags that share bytes, with a range of bytes that they share: the lowest one. a < b. */

@@ -716,6 +716,9 @@ LP_API void lp_findings_free(lp_findings *f);
 /* Proves or refutes the contract of docs/check.md for every scope. LP_OK also when there are findings. */
 LP_API lp_status lp_check(lp_findings **out, const lp_trace *t, lp_error *err);
 
+/* The same, and whether `checkpoint` (may be NULL) has the names that the trace reads, with the same dtypes and shapes. */
+LP_API lp_status lp_check_against(lp_findings **out, const lp_trace *t, const lp_checkpoint *checkpoint, lp_error *err);
+
 /* What changed in meaning from base to changed. Equal plan digests end it at once. */
 LP_API lp_status lp_diff(lp_findings **out, const lp_trace *base, const lp_trace *changed, lp_error *err);
 
