@@ -1,0 +1,491 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Small worlds for the replayer's tests: a checkpoint with bytes, a trace over it that is written call by call, and
+ * what memory must hold afterwards, by a model that moves one element at a time and knows nothing of maps or plans.
+ *
+ * All tensors are matrices. The model applies the calls in the order in which they were made: last write wins.
+ */
+#ifndef LOADPLAN_REPLAY_TESTING_H
+#define LOADPLAN_REPLAY_TESTING_H
+
+#include "replayer/replayer.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { SOURCES_MAX = 16, DESTS_MAX = 16, CALLS_MAX = 128, DERIVES_MAX = 8 };
+
+typedef struct source {
+    char name[32];
+    lp_dtype dtype;
+    int64_t shape[2];
+    int64_t bytes;
+} source;
+
+typedef struct dest {
+    char name[32], storage[32], group[32];
+    lp_dtype dtype;
+    int64_t shape[2], stride[2];
+    int64_t offset, storage_bytes;
+    uint32_t flags;
+    uint32_t index; /* in the trace */
+    lp_view view;
+} dest;
+
+/* dst[dst_at + (i, j)] = src[src_at + i * src_step[0] + j * src_step[1]], in elements; a fill has source -1. */
+typedef struct call {
+    int source;  /* -1: fill */
+    int trigger; /* of a fill; -1: begin */
+    int dest;
+    int64_t dst_at[2], size[2];
+    int64_t src_at, src_step[2];
+    uint64_t bits;
+} call;
+
+/* What the model computes for a derive. */
+typedef enum derive_kind {
+    DERIVE_MAX,     /* dest[0] = or_if_zero(max(all of input dest), 1) */
+    DERIVE_NEG_EXP, /* dest = -exp(staged source), of one count */
+    DERIVE_ADD,     /* dest = input dest + staged source */
+    DERIVE_CLOSE    /* check: row 0 of input dest is close to row 1 */
+} derive_kind;
+
+typedef struct derive {
+    derive_kind kind;
+    int dest, input, source;
+} derive;
+
+typedef struct world {
+    source source[SOURCES_MAX];
+    dest dest[DESTS_MAX];
+    call call[CALLS_MAX];
+    derive derive[DERIVES_MAX];
+    int nsource, ndest, ncall, nderive;
+    uint64_t random;
+    lp_checkpoint *checkpoint;
+    lp_trace *trace;
+    lp_error err;
+} world;
+
+#define assert_ok(w, expression)                                                                                       \
+    do {                                                                                                               \
+        const lp_status status_ = (expression);                                                                        \
+        if (status_ != LP_OK) {                                                                                        \
+            print_error("%s: %s: %s (%s)\n", #expression, lp_status_name(status_), (w)->err.text, (w)->err.hint);      \
+            fail();                                                                                                    \
+        }                                                                                                              \
+    } while (0)
+
+static inline uint64_t next_random(world *w)
+{
+    w->random += 0x9e3779b97f4a7c15u;
+    uint64_t x = w->random;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+
+static inline int64_t pick(world *w, int64_t below)
+{
+    return (int64_t)(next_random(w) % (uint64_t)below);
+}
+
+static inline int64_t elem(lp_dtype dtype)
+{
+    return lp_dtype_bits(dtype) / 8;
+}
+
+static inline int add_source(world *w, const char *name, lp_dtype dtype, int64_t rows, int64_t columns)
+{
+    source *s = &w->source[w->nsource];
+    snprintf(s->name, sizeof s->name, "%s", name);
+    s->dtype = dtype;
+    s->shape[0] = rows;
+    s->shape[1] = columns;
+    s->bytes = rows * columns * elem(dtype);
+    return w->nsource++;
+}
+
+/* A destination in its own storage, strides row-major plus `gap` bytes between rows. */
+static inline int add_dest(world *w, const char *name, lp_dtype dtype, int64_t rows, int64_t columns, int64_t gap,
+                           const char *group)
+{
+    dest *d = &w->dest[w->ndest];
+    snprintf(d->name, sizeof d->name, "%s", name);
+    snprintf(d->storage, sizeof d->storage, "%s", name);
+    snprintf(d->group, sizeof d->group, "%s", group);
+    d->dtype = dtype;
+    d->shape[0] = rows;
+    d->shape[1] = columns;
+    d->stride[1] = elem(dtype);
+    d->stride[0] = columns * elem(dtype) + gap;
+    d->storage_bytes = rows * d->stride[0];
+    d->flags = 0;
+    d->offset = 0;
+    return w->ndest++;
+}
+
+static inline void add_copy(world *w, int from, int to, int64_t row, int64_t rows, int64_t src_row)
+{
+    const int64_t columns = w->dest[to].shape[1];
+    w->call[w->ncall++] = (call){.source = from,
+                                 .trigger = from,
+                                 .dest = to,
+                                 .dst_at = {row, 0},
+                                 .size = {rows, columns},
+                                 .src_at = src_row * w->source[from].shape[1],
+                                 .src_step = {w->source[from].shape[1], 1}};
+}
+
+static inline void add_fill(world *w, int trigger, int to, int64_t row, int64_t rows, uint64_t bits)
+{
+    w->call[w->ncall++] = (call){.source = -1,
+                                 .trigger = trigger,
+                                 .dest = to,
+                                 .dst_at = {row, 0},
+                                 .size = {rows, w->dest[to].shape[1]},
+                                 .bits = bits};
+}
+
+/* ---- the trace ---- */
+
+static inline void record_call(world *w, const call *c)
+{
+    const dest *d = &w->dest[c->dest];
+    const lp_map *map;
+    lp_view dst = d->view;
+    const int64_t dst_bytes = d->storage_bytes - d->offset;
+    lp_record record = {.dest = d->index, .provenance = LP_NONE};
+    assert_ok(w, lp_view_narrow(&dst, 0, c->dst_at[0], c->size[0], &w->err));
+    assert_ok(w, lp_view_narrow(&dst, 1, c->dst_at[1], c->size[1], &w->err));
+    if (c->source < 0) {
+        assert_ok(w,
+                  lp_map_fill(&map, &record.fill_bits, &dst, dst_bytes, c->bits, (int)elem(d->dtype), NULL, &w->err));
+        record.name =
+            c->trigger < 0 ? LP_NAME_BEGIN : (uint32_t)lp_checkpoint_find(w->checkpoint, w->source[c->trigger].name);
+    } else {
+        const source *s = &w->source[c->source];
+        lp_view src;
+        const int64_t e = elem(s->dtype), stride[2] = {c->src_step[0] * e, c->src_step[1] * e};
+        assert_ok(w, lp_view_strided(&src, s->dtype, 2, c->size, stride, c->src_at * e, &w->err));
+        assert_ok(w, lp_map_copy(&map, &dst, dst_bytes, &src, s->bytes, NULL, &w->err));
+        record.name = (uint32_t)lp_checkpoint_find(w->checkpoint, s->name);
+        if (lp_cast_kind_of(s->dtype, d->dtype) == LP_CAST_VALUES) {
+            record.src_dtype = (uint8_t)s->dtype;
+            record.dst_dtype = (uint8_t)d->dtype;
+        }
+    }
+    record.map = map;
+    assert_ok(w, lp_trace_add_record(w->trace, &record, &w->err));
+    lp_map_free(map, NULL);
+}
+
+/* Gathers a whole tensor, or one row of it, into a dense array. */
+static inline const lp_map *gather_map(world *w, const lp_view *view, int64_t bytes, int64_t row)
+{
+    const lp_map *map;
+    lp_view from = *view, to;
+    if (row >= 0)
+        assert_ok(w, lp_view_narrow(&from, 0, row, 1, &w->err));
+    assert_ok(w, lp_view_contiguous(&to, from.dtype, 2, from.size, &w->err));
+    assert_ok(w, lp_map_copy(&map, &to, lp_view_count(&from) * elem(from.dtype), &from, bytes, NULL, &w->err));
+    return map;
+}
+
+static inline void record_derive(world *w, const derive *d)
+{
+    lp_derive_input input[2];
+    lp_node node[6];
+    const lp_map *map = NULL, *gather[2] = {NULL, NULL};
+    lp_derive out = {.dest = LP_NONE, .input = input, .node = node, .error_text = "", .provenance = LP_NONE};
+    lp_view view;
+    const int64_t count =
+        d->dest >= 0 ? w->dest[d->dest].shape[0] * w->dest[d->dest].shape[1] : w->dest[d->input].shape[1];
+    memset(node, 0, sizeof node);
+    if (d->kind != DERIVE_NEG_EXP) {
+        const dest *from = &w->dest[d->input];
+        const int64_t bytes = from->storage_bytes - from->offset;
+        gather[0] = gather_map(w, &from->view, bytes, d->kind == DERIVE_CLOSE ? 0 : -1);
+        input[out.ninput++] =
+            (lp_derive_input){.index = from->index,
+                              .dtype = LP_F32,
+                              .count = d->kind == DERIVE_CLOSE ? count : from->shape[0] * from->shape[1],
+                              .map = gather[0]};
+        if (d->kind == DERIVE_CLOSE) {
+            gather[1] = gather_map(w, &from->view, bytes, 1);
+            input[out.ninput++] =
+                (lp_derive_input){.index = from->index, .dtype = LP_F32, .count = count, .map = gather[1]};
+        }
+    }
+    if (d->kind == DERIVE_NEG_EXP || d->kind == DERIVE_ADD) {
+        const source *s = &w->source[d->source];
+        assert_ok(w, lp_view_contiguous(&view, s->dtype, 2, s->shape, &w->err));
+        const lp_map *staged = gather_map(w, &view, s->bytes, -1);
+        gather[out.ninput] = staged;
+        input[out.ninput++] = (lp_derive_input){.staged = true,
+                                                .index = (uint32_t)lp_checkpoint_find(w->checkpoint, s->name),
+                                                .dtype = s->dtype,
+                                                .count = s->shape[0] * s->shape[1],
+                                                .map = staged};
+    }
+    for (uint32_t i = 0; i < out.ninput; i++)
+        node[i] = (lp_node){.op = LP_OP_INPUT, .dtype = (uint16_t)input[i].dtype, .arg = {i}, .count = input[i].count};
+    uint32_t n = out.ninput;
+    switch (d->kind) {
+    case DERIVE_MAX:
+        node[n] = (lp_node){.op = LP_OP_MAX, .dtype = LP_F32, .arg = {0}, .count = 1};
+        node[n + 1] = (lp_node){.op = LP_OP_CONST, .dtype = LP_F32, .bits = 0x3f800000, .count = 1};
+        node[n + 2] = (lp_node){.op = LP_OP_OR_IF_ZERO, .dtype = LP_F32, .arg = {n, n + 1}, .count = 1};
+        n += 3;
+        break;
+    case DERIVE_NEG_EXP:
+        node[n] = (lp_node){.op = LP_OP_EXP, .dtype = LP_F32, .arg = {0}, .count = count};
+        node[n + 1] = (lp_node){.op = LP_OP_NEG, .dtype = LP_F32, .arg = {n}, .count = count};
+        n += 2;
+        break;
+    case DERIVE_ADD:
+        node[n] = (lp_node){.op = LP_OP_ADD, .dtype = LP_F32, .arg = {0, 1}, .count = count};
+        n++;
+        break;
+    case DERIVE_CLOSE:
+        node[n] = (lp_node){.op = LP_OP_ALL_CLOSE, .arg = {0, 1}, .bits = 0x3727c5ac /* 1e-5 */};
+        out.error_text = "w1 and w3 differ for expert {index}";
+        n++;
+        break;
+    }
+    out.nnode = n;
+    if (d->dest >= 0) {
+        const dest *to = &w->dest[d->dest];
+        out.dest = to->index;
+        assert_ok(w, lp_view_contiguous(&view, to->dtype, 2, to->shape, &w->err));
+        assert_ok(w, lp_map_copy(&map, &to->view, to->storage_bytes - to->offset, &view, count * elem(to->dtype), NULL,
+                                 &w->err));
+    }
+    out.map = map;
+    assert_ok(w, lp_trace_add_derive(w->trace, &out, &w->err));
+    lp_map_free(map, NULL);
+    lp_map_free(gather[0], NULL);
+    lp_map_free(gather[1], NULL);
+}
+
+/* Catalogue and trace of the world. refused (NULL: none) is called before the trace is sealed. */
+static inline void build_world(world *w, void (*more)(world *w))
+{
+    const lp_trace_header header = {"test", "1", "", "", {0}};
+    assert_ok(w, lp_checkpoint_new(&w->checkpoint, NULL, &w->err));
+    for (int i = 0; i < w->nsource; i++) {
+        const lp_checkpoint_tensor tensor = {.name = w->source[i].name,
+                                             .dtype = w->source[i].dtype,
+                                             .ndim = 2,
+                                             .shape = w->source[i].shape,
+                                             .file = -1,
+                                             .file_off = -1};
+        assert_ok(w, lp_checkpoint_add(w->checkpoint, &tensor, &w->err));
+    }
+    assert_ok(w, lp_checkpoint_seal(w->checkpoint, &w->err));
+    assert_ok(w, lp_trace_new(&w->trace, w->checkpoint, &header, NULL, &w->err));
+    assert_ok(w, lp_trace_begin_scope(w->trace, &(lp_scope){0}, &w->err));
+    for (int i = 0; i < w->ndest; i++) {
+        dest *d = &w->dest[i];
+        const lp_destination row = {.name = d->name,
+                                    .dtype = d->dtype,
+                                    .ndim = 2,
+                                    .shape = d->shape,
+                                    .stride = d->stride,
+                                    .storage = d->storage,
+                                    .storage_bytes = d->storage_bytes,
+                                    .offset = d->offset,
+                                    .layout = "",
+                                    .group = d->group,
+                                    .flags = d->flags,
+                                    .slot_dim = -1};
+        assert_ok(w, lp_trace_add_destination(w->trace, &row, &d->index, &w->err));
+        assert_ok(w, lp_view_strided(&d->view, d->dtype, 2, d->shape, d->stride, 0, &w->err));
+    }
+    for (int i = 0; i < w->ncall; i++)
+        record_call(w, &w->call[i]);
+    for (int i = 0; i < w->nderive; i++)
+        record_derive(w, &w->derive[i]);
+    if (more != NULL)
+        more(w);
+    assert_ok(w, lp_trace_seal(w->trace, &w->err));
+}
+
+static inline void free_world(world *w)
+{
+    lp_trace_close(w->trace);
+    lp_checkpoint_close(w->checkpoint);
+}
+
+/* ---- payloads ---- */
+
+typedef struct payload {
+    uint8_t *data[SOURCES_MAX];
+} payload;
+
+/* Finite values in float dtypes, anything in others. */
+static inline payload make_payload(world *w)
+{
+    payload p;
+    for (int i = 0; i < w->nsource; i++) {
+        p.data[i] = malloc((size_t)w->source[i].bytes + 1);
+        assert_non_null(p.data[i]);
+        for (int64_t b = 0; b < w->source[i].bytes; b++)
+            p.data[i][b] = (uint8_t)next_random(w);
+        for (int64_t k = 0; k < w->source[i].bytes / 4 && w->source[i].dtype == LP_F32; k++) {
+            const float value = (float)(pick(w, 4001) - 2000) / 500.0f;
+            memcpy(p.data[i] + 4 * k, &value, 4);
+        }
+        for (int64_t k = 0; k < w->source[i].bytes / 2 && w->source[i].dtype == LP_BF16; k++)
+            p.data[i][2 * k + 1] = (uint8_t)(0x3c + pick(w, 8));
+    }
+    return p;
+}
+
+static inline void free_payload(const world *w, payload *p)
+{
+    for (int i = 0; i < w->nsource; i++)
+        free(p->data[i]);
+}
+
+/* ---- the model ---- */
+
+/* One block for each destination's storage, by destination. */
+typedef struct image {
+    uint8_t *data[DESTS_MAX];
+} image;
+
+static inline void model_call(const world *w, const call *c, const payload *p, image *m)
+{
+    const dest *d = &w->dest[c->dest];
+    for (int64_t i = 0; i < c->size[0]; i++)
+        for (int64_t j = 0; j < c->size[1]; j++) {
+            uint8_t *to =
+                m->data[c->dest] + d->offset + (c->dst_at[0] + i) * d->stride[0] + (c->dst_at[1] + j) * d->stride[1];
+            if (c->source < 0) {
+                memcpy(to, &c->bits, (size_t)elem(d->dtype));
+                continue;
+            }
+            const source *s = &w->source[c->source];
+            const uint8_t *from =
+                p->data[c->source] + (c->src_at + i * c->src_step[0] + j * c->src_step[1]) * elem(s->dtype);
+            if (lp_cast_kind_of(s->dtype, d->dtype) == LP_CAST_VALUES)
+                assert_int_equal(lp_cast_elements(s->dtype, from, d->dtype, to, 1), LP_OK);
+            else
+                memcpy(to, from, (size_t)elem(d->dtype));
+        }
+}
+
+static inline float model_value(const world *w, const image *m, int which, int64_t i)
+{
+    const dest *d = &w->dest[which];
+    float value;
+    memcpy(&value, m->data[which] + d->offset + i / d->shape[1] * d->stride[0] + i % d->shape[1] * d->stride[1], 4);
+    return value;
+}
+
+float model_neg_exp(float x); /* by the test that uses it */
+
+static inline void model_derive(const world *w, const derive *d, const payload *p, image *m)
+{
+    if (d->kind == DERIVE_CLOSE)
+        return;
+    const dest *to = &w->dest[d->dest];
+    for (int64_t i = 0; i < to->shape[0] * to->shape[1]; i++) {
+        float value = 0, x = 0;
+        if (d->kind != DERIVE_MAX)
+            memcpy(&x, p->data[d->source] + 4 * i, 4);
+        if (d->kind == DERIVE_NEG_EXP) {
+            value = model_neg_exp(x);
+        } else if (d->kind == DERIVE_ADD) {
+            value = model_value(w, m, d->input, i) + x;
+        } else {
+            const int64_t count = w->dest[d->input].shape[0] * w->dest[d->input].shape[1];
+            value = model_value(w, m, d->input, 0);
+            for (int64_t k = 1; k < count; k++)
+                value = model_value(w, m, d->input, k) > value ? model_value(w, m, d->input, k) : value;
+            value = value == 0 ? 1.0f : value;
+        }
+        memcpy(m->data[d->dest] + to->offset + i / to->shape[1] * to->stride[0] + i % to->shape[1] * to->stride[1],
+               &value, 4);
+    }
+}
+
+/* Memory after the calls, on top of what *m holds. */
+static inline void model_load(const world *w, const payload *p, image *m)
+{
+    for (int begin = 1; begin >= 0; begin--)
+        for (int i = 0; i < w->ncall; i++)
+            if ((w->call[i].trigger < 0) == (begin != 0))
+                model_call(w, &w->call[i], p, m);
+    for (int i = 0; i < w->nderive; i++)
+        model_derive(w, &w->derive[i], p, m);
+}
+
+static inline image new_image(const world *w)
+{
+    image m;
+    for (int i = 0; i < w->ndest; i++) {
+        m.data[i] = calloc(1, (size_t)w->dest[i].storage_bytes + 1);
+        assert_non_null(m.data[i]);
+    }
+    return m;
+}
+
+static inline void free_image(const world *w, image *m)
+{
+    for (int i = 0; i < w->ndest; i++)
+        free(m->data[i]);
+}
+
+/* ---- plans ---- */
+
+/* Binds the trace to the memory of an image. */
+static inline lp_plan *bind_image(world *w, image *m, const lp_bind_options *options)
+{
+    lp_destination_memory memory[DESTS_MAX];
+    lp_plan *plan = NULL;
+    for (int i = 0; i < w->ndest; i++) {
+        const dest *d = &w->dest[i];
+        memory[i] = (lp_destination_memory){.name = d->name,
+                                            .dtype = d->dtype,
+                                            .ndim = 2,
+                                            .shape = d->shape,
+                                            .stride = d->stride,
+                                            .data = m->data[i] + d->offset,
+                                            .storage = m->data[i],
+                                            .storage_bytes = d->storage_bytes};
+    }
+    assert_ok(w, lp_bind(&plan, w->trace, NULL, memory, w->ndest, options, &w->err));
+    return plan;
+}
+
+static inline void assert_same_image(const world *w, const image *have, const image *want, const char *what)
+{
+    for (int i = 0; i < w->ndest; i++)
+        for (int64_t b = 0; b < w->dest[i].storage_bytes; b++)
+            if (have->data[i][b] != want->data[i][b]) {
+                print_error("%s: '%s' byte %lld is %02x, not %02x\n", what, w->dest[i].name, (long long)b,
+                            have->data[i][b], want->data[i][b]);
+                fail();
+            }
+}
+
+static inline void push_whole(world *w, lp_session *s, const payload *p, int i)
+{
+    const lp_buffer buffer = {.data = p->data[i], .dtype = w->source[i].dtype, .ndim = 2, .shape = w->source[i].shape};
+    assert_ok(w, lp_push(s, w->source[i].name, &buffer, &w->err));
+}
+
+static inline void push_all(world *w, lp_session *s, const payload *p)
+{
+    for (int i = 0; i < w->nsource; i++)
+        push_whole(w, s, p, i);
+}
+
+#endif
