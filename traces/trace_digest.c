@@ -5,6 +5,7 @@
  */
 #include "traces/trace_private.h"
 
+#include <endian.h>
 #include <stdlib.h>
 
 /* ---- serialisation ---- */
@@ -36,10 +37,8 @@ static void put_bytes(writer *w, const void *data, size_t bytes)
 
 static void put_i64(writer *w, int64_t value)
 {
-    uint8_t raw[8];
-    for (int i = 0; i < 8; i++)
-        raw[i] = (uint8_t)((uint64_t)value >> (8 * i));
-    put_bytes(w, raw, sizeof raw);
+    const uint64_t little = htole64((uint64_t)value);
+    put_bytes(w, &little, sizeof little);
 }
 
 static void put_text(writer *w, const char *text)
@@ -107,14 +106,15 @@ static bool put_record(writer *w, const lp_trace *t, const lp_record *r)
     if (map == NULL)
         return false;
     put_name(w, t, r->name);
-    put_i64(w, r->dest);
-    put_i64(w, r->kind);
-    put_i64(w, r->src_dtype);
-    put_i64(w, r->dst_dtype);
-    put_i64(w, r->seq);
-    put_i64(w, r->src_off);
-    put_i64(w, r->dst_off);
-    put_i64(w, (int64_t)r->fill_bits);
+    const uint64_t field[8] = {htole64(r->dest),
+                               htole64(r->kind),
+                               htole64(r->src_dtype),
+                               htole64(r->dst_dtype),
+                               htole64(r->seq),
+                               htole64((uint64_t)r->src_off),
+                               htole64((uint64_t)r->dst_off),
+                               htole64(r->fill_bits)};
+    put_bytes(w, field, sizeof field);
     put_bytes(w, map, 32);
     return true;
 }
