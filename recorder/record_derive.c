@@ -154,24 +154,26 @@ static bool is_identity(const lp_map *map, int64_t bytes)
            map->box[0].run == bytes;
 }
 
-/* Whether two maps share a destination byte; true when that cannot be found out. */
-static bool meets(lp_recorder *r, const lp_map *a, const lp_map *b)
+/* Whether two maps share a destination byte. */
+static lp_status meets(lp_recorder *r, const lp_map *a, const lp_map *b, bool *out, lp_error *err)
 {
     const lp_map *common = NULL;
+    *out = false;
     if (a->dst_lo >= b->dst_hi || b->dst_lo >= a->dst_hi)
-        return false;
-    if (lp_map_intersect(&common, a, b, 0, r->platform.alloc, NULL) != LP_OK)
-        return true;
-    const bool some = common->nbox > 0;
+        return LP_OK;
+    LP_TRY(lp_map_intersect(&common, a, b, 0, r->platform.alloc, err));
+    *out = common->nbox > 0;
     lp_map_free(common, r->platform.alloc);
-    return some;
+    return LP_OK;
 }
 
-/* The region that an input reads, as destinations; NULL when the map cannot be turned (it reads a byte twice). */
-static const lp_map *region_read(lp_recorder *r, const lp_map *gather)
+/* The region that an input reads, as destinations. LP_E_UNSUPPORTED: it reads a byte twice. */
+static lp_status region_read(lp_recorder *r, const lp_map *gather, const lp_map **out, lp_error *err)
 {
     const lp_map *region = NULL;
-    return lp_map_inverse(&region, gather, r->platform.alloc, NULL) == LP_OK ? rec_own(r, region) : NULL;
+    LP_TRY(lp_map_inverse(&region, gather, r->platform.alloc, err));
+    *out = rec_own(r, region);
+    return *out != NULL ? LP_OK : lp_fail_memory(err);
 }
 
 /* Makes node `at`, an input that reads what one copy had written, an input that reads the copy's source. */
@@ -225,10 +227,11 @@ static lp_status read_through_derive(lp_recorder *r, uint32_t at, const rec_deri
 /* Resolves one input of the expression that reads destination `dest` where `out` will write. */
 static lp_status resolve_input(lp_recorder *r, uint32_t at, uint32_t dest, const lp_map *out, lp_error *err)
 {
-    const lp_map *region = region_read(r, r->value[at].map);
-    if (region == NULL)
-        return lp_fail(err, LP_E_UNSUPPORTED, "computes in place on a broadcast view");
-    if (!meets(r, region, out))
+    const lp_map *region = NULL;
+    bool overwritten;
+    LP_TRY(region_read(r, r->value[at].map, &region, err));
+    LP_TRY(meets(r, region, out, &overwritten, err));
+    if (!overwritten)
         return LP_OK;
     for (uint32_t i = r->dest[dest].last_write; i != LP_NONE; i = r->write[i].previous) {
         const rec_write *w = &r->write[i];

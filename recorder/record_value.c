@@ -85,9 +85,12 @@ static int64_t add_input(const char *file, int line, lp_tensor t)
     if (temporary >= 0) {
         const rec_piece *piece = only_piece(&r->temporary[temporary], owned);
         const lp_map *through = NULL;
-        if (piece == NULL || lp_map_compose(&through, owned, piece->map, r->platform.alloc, &err) != LP_OK) {
-            rec_refuse_tensor(file, line, t, rec_invalid(r), "compute",
-                              "computes on a tensor that was put together from several");
+        status = piece == NULL ? lp_fail(&err, LP_E_UNSUPPORTED, "computes on a tensor that was put together")
+                               : lp_map_compose(&through, owned, piece->map, r->platform.alloc, &err);
+        if (status == LP_E_ARGUMENT) /* the view reaches beyond the piece */
+            status = lp_fail(&err, LP_E_UNSUPPORTED, "computes on a tensor that was put together");
+        if (status != LP_OK) {
+            rec_copy_failed(file, line, rec_invalid(r), t, &err);
             return -1;
         }
         input.index = piece->name;
