@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Casts standard input to standard output: cast_tool FROM TO. For the oracle tests/python/cast_numpy.py. */
-#include <loadplan/trace.h>
+#include "traces/trace.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #ifndef LOADPLAN_LAYOUT_TESTING_H
 #define LOADPLAN_LAYOUT_TESTING_H
 
-#include <loadplan/layout.h>
+#include "layouts/layout.h"
 
 #include <stdint.h>
 

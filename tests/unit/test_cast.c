@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include <loadplan/trace.h>
+#include "traces/trace.h"
 
 #include <float.h>
 #include <math.h>

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include <loadplan/layout_index.h>
+#include "layouts/layout_index.h"
 
 #include <jansson.h>
 #include <string.h>
