@@ -278,11 +278,30 @@ static void dump_record(dumper *d, const lp_rows *rows, const lp_record *r)
     dump_provenance(d, r->provenance);
 }
 
-static void dump_node(dumper *d, const lp_node *node)
+static void dump_node(lp_text *out, const lp_node *node)
 {
-    lp_text_format(&d->text, "%s %s %" PRId64 " %" PRIu32 ",%" PRIu32 ",%" PRIu32 " 0x%" PRIx64,
-                   lp_op_name((lp_op)node->op), dtype_word(node->dtype), node->count, node->arg[0], node->arg[1],
-                   node->arg[2], node->bits);
+    lp_text_format(out, "%s %s %" PRId64 " %" PRIu32 ",%" PRIu32 ",%" PRIu32 " 0x%" PRIx64, lp_op_name((lp_op)node->op),
+                   dtype_word(node->dtype), node->count, node->arg[0], node->arg[1], node->arg[2], node->bits);
+}
+
+void lp_dump_inputs(lp_text *out, const lp_trace *t, const lp_rows *rows, const lp_derive *derive)
+{
+    for (uint32_t n = 0; n < derive->ninput; n++) {
+        const lp_derive_input *input = &derive->input[n];
+        lp_text_format(out, "%s%s ", n > 0 ? "; " : "", input->staged ? "name" : "dest");
+        lp_dump_string(out, input->staged ? lp_checkpoint_at(t->checkpoint, input->index)->name
+                                          : rows->dest[input->index].name);
+        lp_text_format(out, " %s %" PRId64 " ", dtype_word(input->dtype), input->count);
+        lp_dump_map_ref(out, input->map);
+    }
+}
+
+void lp_dump_nodes(lp_text *out, const lp_derive *derive)
+{
+    for (uint32_t n = 0; n < derive->nnode; n++) {
+        lp_text_format(out, "%s", n > 0 ? "; " : "");
+        dump_node(out, &derive->node[n]);
+    }
 }
 
 static void dump_derive(dumper *d, const lp_rows *rows, const lp_derive *derive)
@@ -296,19 +315,9 @@ static void dump_derive(dumper *d, const lp_rows *rows, const lp_derive *derive)
     if (derive->error_text[0] != '\0')
         string(d, " error=", derive->error_text);
     word(d, " inputs=(");
-    for (uint32_t n = 0; n < derive->ninput; n++) {
-        const lp_derive_input *input = &derive->input[n];
-        word(d, n > 0 ? "; " : "");
-        string(d, input->staged ? "name " : "dest ",
-               input->staged ? lp_checkpoint_at(d->t->checkpoint, input->index)->name : rows->dest[input->index].name);
-        lp_text_format(&d->text, " %s %" PRId64, dtype_word(input->dtype), input->count);
-        dump_map_of(d, " ", input->map);
-    }
+    lp_dump_inputs(&d->text, d->t, rows, derive);
     word(d, ") nodes=(");
-    for (uint32_t n = 0; n < derive->nnode; n++) {
-        word(d, n > 0 ? "; " : "");
-        dump_node(d, &derive->node[n]);
-    }
+    lp_dump_nodes(&d->text, derive);
     word(d, ")");
     dump_provenance(d, derive->provenance);
 }
