@@ -44,13 +44,17 @@ static const lp_command own_commands[] = {
      .run = run_help},
 };
 
+static void add(const lp_command *command)
+{
+    if (all_count == COMMANDS_MAX)
+        abort();
+    all[all_count++] = command;
+}
+
 static void join(const lp_command *commands, int count)
 {
-    for (int i = 0; i < count; i++) {
-        if (all_count == COMMANDS_MAX)
-            abort();
-        all[all_count++] = &commands[i];
-    }
+    for (int i = 0; i < count; i++)
+        add(&commands[i]);
 }
 
 static int by_name(const void *a, const void *b)
@@ -168,7 +172,8 @@ static int run(lp_cli *cli, int argc, char **argv)
 int main(int argc, char **argv)
 {
     signal(SIGPIPE, SIG_DFL);
-    join(lp_trace_commands, lp_trace_command_count);
+    for (int i = 0; i < lp_trace_command_count; i++)
+        add(lp_trace_commands[i]);
     join(lp_layout_commands, lp_layout_command_count);
     join(lp_recorder_commands, lp_recorder_command_count);
     join(lp_replayer_commands, lp_replayer_command_count);

@@ -96,8 +96,9 @@ void lp_cli_progress_end(lp_cli *cli);
 /* A platform whose log goes to stderr by -v and --log. */
 const lp_platform *lp_cli_platform(lp_cli *cli);
 
-/* The tables of the rooms; main.c joins them. */
-extern const lp_command lp_trace_commands[], lp_layout_commands[], lp_recorder_commands[], lp_replayer_commands[];
+/* The tables of the rooms; main.c joins them. That of traces is spread over several files. */
+extern const lp_command *const lp_trace_commands[];
+extern const lp_command lp_layout_commands[], lp_recorder_commands[], lp_replayer_commands[];
 extern const int lp_trace_command_count, lp_layout_command_count, lp_recorder_command_count, lp_replayer_command_count;
 
 #endif

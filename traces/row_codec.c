@@ -179,12 +179,18 @@ static lp_status unpack_arena_text(lp_unpacker *in, lp_arena *arena, const char 
     return out_of_memory ? lp_fail_memory(err) : LP_OK;
 }
 
-static uint32_t unpack_u32(lp_unpacker *in)
+static uint64_t unpack_below(lp_unpacker *in, uint64_t limit)
 {
     const uint64_t value = lp_unpack_u64(in);
-    if (value > UINT32_MAX)
-        in->failed = true;
-    return (uint32_t)value;
+    if (value < limit)
+        return value;
+    in->failed = true;
+    return 0;
+}
+
+static uint32_t unpack_u32(lp_unpacker *in)
+{
+    return (uint32_t)unpack_below(in, (uint64_t)UINT32_MAX + 1);
 }
 
 /* Indices of rows, shifted by one so that LP_NONE and LP_NAME_BEGIN (both UINT32_MAX) become 0. */
@@ -233,8 +239,8 @@ void lp_pack_derives(lp_text *out, const lp_derive *derive, int64_t count)
 
 static void unpack_node(lp_unpacker *in, lp_node *node)
 {
-    node->op = (uint16_t)lp_unpack_u64(in);
-    node->dtype = (uint16_t)lp_unpack_u64(in);
+    node->op = (uint16_t)unpack_below(in, UINT16_MAX);
+    node->dtype = (uint16_t)unpack_below(in, LP_DTYPE_COUNT);
     for (int a = 0; a < 3; a++)
         node->arg[a] = unpack_u32(in);
     node->bits = lp_unpack_u64(in);
@@ -263,13 +269,13 @@ static lp_status unpack_derive(lp_unpacker *in, lp_arena *arena, lp_derive *d, l
     for (uint32_t n = 0; n < d->nnode && !in->failed; n++)
         unpack_node(in, &node[n]);
     for (uint32_t n = 0; n < d->ninput && !in->failed; n++) {
-        input[n].staged = lp_unpack_u64(in) != 0;
+        input[n].staged = unpack_below(in, 2) != 0;
         input[n].index = unpack_u32(in);
-        input[n].dtype = (lp_dtype)(unpack_u32(in) % 256);
+        input[n].dtype = (lp_dtype)unpack_below(in, LP_DTYPE_COUNT);
         input[n].count = lp_unpack_i64(in);
         LP_TRY(unpack_arena_map(in, arena, &input[n].map, err));
     }
-    return lp_unpack_u64(in) != 0 ? unpack_arena_map(in, arena, &d->map, err) : LP_OK;
+    return unpack_below(in, 2) != 0 ? unpack_arena_map(in, arena, &d->map, err) : LP_OK;
 }
 
 lp_status lp_unpack_derives(lp_unpacker *in, int64_t count, lp_arena *arena, lp_derive **out, lp_error *err)
@@ -319,7 +325,7 @@ lp_status lp_unpack_refusals(lp_unpacker *in, int64_t count, lp_arena *arena, lp
         refusal[i].dest = unpack_index(in);
         LP_TRY(unpack_arena_text(in, arena, &refusal[i].operation, err));
         LP_TRY(unpack_arena_text(in, arena, &refusal[i].reason, err));
-        if (lp_unpack_u64(in) != 0)
+        if (unpack_below(in, 2) != 0)
             LP_TRY(unpack_arena_map(in, arena, &refusal[i].map, err));
     }
     *out = refusal;
