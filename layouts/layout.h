@@ -132,11 +132,11 @@ LP_API lp_status lp_layout_region_blocks(const lp_layout *layout, const lp_layou
 
 /* Moves the bytes of one expert's checkpoint tensor, dense in `source`, to their places in `destination`, or back. With
  * expert -1 `source` holds all experts. The buffers have the sizes that the functions above state and must not overlap.
- * Fails before the first byte moves or not at all. */
+ * The byte map is made with `alloc` (NULL: malloc) and freed again. Fails before the first byte moves or not at all. */
 LP_API lp_status lp_layout_apply(const lp_layout *layout, const lp_layout_sizes *sizes, lp_shard shard, int64_t expert,
-                                 const void *source, void *destination, lp_error *err);
+                                 const void *source, void *destination, const lp_alloc *alloc, lp_error *err);
 LP_API lp_status lp_layout_undo(const lp_layout *layout, const lp_layout_sizes *sizes, lp_shard shard, int64_t expert,
-                                const void *destination, void *source, lp_error *err);
+                                const void *destination, void *source, const lp_alloc *alloc, lp_error *err);
 
 /* ---- the index formula ------------------------------------------------------------------------------------------- */
 

@@ -250,7 +250,7 @@ static lp_status apply(const lp_layout *layout, const lp_layout_sizes *wanted, c
         unsigned char *in = NULL;
         status = read_tensor(ck, platform, lp_checkpoint_at(ck, lp_checkpoint_find(ck, pieces[i].name)), &in, err);
         if (status == LP_OK)
-            status = lp_layout_apply(layout, &sizes, pieces[i].shard, -1, in, out, err);
+            status = lp_layout_apply(layout, &sizes, pieces[i].shard, -1, in, out, platform->alloc, err);
         lp_release(platform->alloc, in);
     }
     if (status == LP_OK)
@@ -275,7 +275,7 @@ static void choose_pieces(const lp_layout *layout, const lp_checkpoint *ck, piec
     const char *const made_of = metadata(ck, "loadplan.made_of");
     const char *const space = made_of == NULL ? NULL : strchr(made_of, ' ');
     const bool down = lp_layout_takes(layout, LP_SHARD_DOWN);
-    const bool halves = !down && space != NULL && strncmp(made_of, "w1,w3", (size_t)(space - made_of)) == 0;
+    const bool halves = !down && made_of != NULL && strncmp(made_of, "w1,w3 ", 6) == 0;
     lp_dtype dtype = layout->source[0];
     for (int i = 0; i < LP_LAYOUT_SOURCES && layout->source[i] != LP_DTYPE_NONE; i++)
         if (space != NULL && strcmp(space + 1, lp_dtype_name(layout->source[i])) == 0)
@@ -337,7 +337,8 @@ static lp_status undo(const lp_layout *layout, const lp_layout_sizes *wanted, co
         memcpy(p->shape + p->ndim - 2, shape, sizeof shape);
         p->bytes = t->bytes / count;
         p->data = lp_allocate(platform->alloc, (size_t)p->bytes);
-        status = p->data == NULL ? lp_fail_memory(err) : lp_layout_undo(layout, &sizes, p->shard, -1, in, p->data, err);
+        status = p->data == NULL ? lp_fail_memory(err)
+                                 : lp_layout_undo(layout, &sizes, p->shard, -1, in, p->data, platform->alloc, err);
     }
     if (status == LP_OK)
         status = write_pieces(pieces, count, file, err);

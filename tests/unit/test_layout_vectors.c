@@ -187,22 +187,22 @@ static void check_output(const subject *s, const unsigned char *in, int64_t byte
     assert_spots(s, out);
 
     memset(out, 0xa5, (size_t)bytes);
-    assert_int_equal(lp_layout_apply(s->layout, &s->sizes, fused, -1, in, out, NULL), LP_OK);
+    assert_int_equal(lp_layout_apply(s->layout, &s->sizes, fused, -1, in, out, NULL, NULL), LP_OK);
     assert_sha256(out, bytes, sha256, s->id);
     memset(back, 0xa5, (size_t)bytes);
-    assert_int_equal(lp_layout_undo(s->layout, &s->sizes, fused, -1, out, back, NULL), LP_OK);
+    assert_int_equal(lp_layout_undo(s->layout, &s->sizes, fused, -1, out, back, NULL, NULL), LP_OK);
     assert_memory_equal(back, in, (size_t)bytes);
 
     memset(out, 0xa5, (size_t)bytes);
     for (int64_t e = s->sizes.experts - 1; e >= 0; e--)
         if (down) {
-            assert_int_equal(
-                lp_layout_apply(s->layout, &s->sizes, LP_SHARD_DOWN, e, in + e * (bytes / s->sizes.experts), out, NULL),
-                LP_OK);
+            assert_int_equal(lp_layout_apply(s->layout, &s->sizes, LP_SHARD_DOWN, e,
+                                             in + e * (bytes / s->sizes.experts), out, NULL, NULL),
+                             LP_OK);
         } else {
             for (int half = 1; half >= 0; half--)
                 assert_int_equal(lp_layout_apply(s->layout, &s->sizes, half ? LP_SHARD_UP : LP_SHARD_GATE, e,
-                                                 half_of(in, bytes, s->sizes.experts, e, half), out, NULL),
+                                                 half_of(in, bytes, s->sizes.experts, e, half), out, NULL, NULL),
                                  LP_OK);
         }
     assert_sha256(out, bytes, sha256, s->id);
@@ -290,12 +290,46 @@ static void bytes_of_known_models(void **state)
     }
 }
 
+/* ---- allocations that fail ---- */
+
+static void *failing_resize(void *context, void *old, size_t bytes)
+{
+    int *const left = context;
+    if (bytes > 0 && (*left)-- == 0)
+        return NULL;
+    return lp_alloc_default()->resize(NULL, old, bytes);
+}
+
+static void every_allocation_may_fail(void **state)
+{
+    (void)state;
+    const lp_layout *const layout = lp_layout_find("nvfp4_packed_l1_scale");
+    const lp_layout_sizes sizes = {1, 256, 256};
+    static unsigned char in[256 * 16], out[2 * 256 * 16];
+    lp_status status = LP_E_MEMORY;
+    int limit = 0;
+    for (; status != LP_OK && limit < 100; limit++) {
+        int left = limit;
+        const lp_alloc alloc = {sizeof alloc, &left, failing_resize};
+        memset(out, 0xa5, sizeof out);
+        status = lp_layout_apply(layout, &sizes, LP_SHARD_UP, 0, in, out, &alloc, NULL);
+        if (status != LP_OK) {
+            assert_int_equal(status, LP_E_MEMORY);
+            for (size_t i = 0; i < sizeof out; i++)
+                assert_int_equal(out[i], 0xa5);
+        }
+    }
+    assert_int_equal(status, LP_OK);
+    assert_true(limit > 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(outputs_are_those_of_the_reference),
         cmocka_unit_test(stated_strides),
         cmocka_unit_test(bytes_of_known_models),
+        cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, load_vectors, free_vectors);
 }
