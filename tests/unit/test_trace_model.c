@@ -38,6 +38,37 @@ static void offsets_are_split_from_a_shared_map(void **state)
     lp_trace_close(t);
 }
 
+static void maps_of_several_boxes_are_shared_too(void **state)
+{
+    (void)state;
+    lp_trace *t = small_trace(5, 100, NULL);
+    const uint32_t d = add_dest(t, "d", 100);
+    for (int64_t e = 0; e < 5; e++) { /* n4 differs from the others in one source offset */
+        const lp_mode backwards = {3, -2, 1};
+        const lp_box box[] = {{.src_off = 9 + e, .dst_off = 20 * e, .run = 1, .rank = 1, .mode = &backwards},
+                              {.src_off = 50 + e + (e == 4), .dst_off = 20 * e + 5, .run = 3}};
+        const lp_map *map;
+        assert_ok(lp_map_from_boxes(&map, 1, 1, 2, box, NULL, ERR));
+        char name[8];
+        snprintf(name, sizeof name, "n%d", (int)e);
+        assert_ok(lp_trace_add_record(
+            t, &(lp_record){.name = name_index(t, name), .dest = d, .map = map, .provenance = LP_NONE}, ERR));
+        lp_map_free(map, NULL);
+    }
+    const lp_rows *rows = sealed_rows(t);
+    assert_int_equal(t->shared->maps.count, 2);
+    for (uint32_t e = 0; e < 5; e++) {
+        const lp_record *r = &rows->record[e];
+        assert_ptr_equal(r->map, rows->record[e == 4 ? 4 : 0].map);
+        assert_int_equal(r->src_off, 9 + e);
+        assert_int_equal(r->dst_off, 20 * e);
+        assert_int_equal(r->map->src_lo, -4);
+        assert_int_equal(r->map->dst_hi, 8);
+        assert_int_equal(r->map->box[1].src_off, e == 4 ? 42 : 41);
+    }
+    lp_trace_close(t);
+}
+
 static void rows_are_sorted(void **state)
 {
     (void)state;
@@ -834,6 +865,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(offsets_are_split_from_a_shared_map),
+        cmocka_unit_test(maps_of_several_boxes_are_shared_too),
         cmocka_unit_test(rows_are_sorted),
         cmocka_unit_test(a_copy_is_one_record_however_it_is_cut),
         cmocka_unit_test(a_later_write_of_a_name_wins),
