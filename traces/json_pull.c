@@ -24,7 +24,7 @@ const char *lp_show_name(char buffer[160], const char *name, size_t bytes)
 {
     const size_t whole = lp_sanitise(buffer, 157, name, bytes);
     if (whole > 156)
-        strcat(buffer, "...");
+        memcpy(buffer + strlen(buffer), "...", 4);
     return buffer;
 }
 

@@ -1,0 +1,1 @@
+loadplan info ./nowhere
