@@ -231,12 +231,6 @@ static int compare_by_deed(const void *a, const void *b)
     return 0;
 }
 
-static int compare_by_deed_and_time(const void *a, const void *b)
-{
-    const int deed = compare_by_deed(a, b);
-    return deed != 0 ? deed : compare_by_time(a, b);
-}
-
 /* One map for `count` writes of one deed, into *merged. */
 static lp_status merge_set(lp_trace *t, const lp_write *write, int64_t count, lp_write *merged, lp_error *err)
 {
@@ -245,18 +239,21 @@ static lp_status merge_set(lp_trace *t, const lp_write *write, int64_t count, lp
     lp_box *box = lp_allocate(alloc, (size_t)nbox * sizeof *box);
     if (box == NULL)
         return lp_fail_memory(err);
-    int64_t b = 0;
-    *merged = write[0]; /* the earliest one, whose provenance is kept */
+    int64_t b = 0, last = write[0].last;
+    *merged = write[0];
     for (int64_t i = 0; i < count; i++) {
         const lp_record *r = &write[i].record;
-        if (write[i].last > merged->last)
-            merged->last = write[i].last;
+        if (write[i].first < merged->first)
+            *merged = write[i]; /* the earliest one's provenance is kept */
+        if (write[i].last > last)
+            last = write[i].last;
         for (int32_t k = 0; k < r->map->nbox; k++, b++) {
             box[b] = r->map->box[k];
             box[b].src_off += r->src_off;
             box[b].dst_off += r->dst_off;
         }
     }
+    merged->last = last;
     const lp_map *first = write[0].record.map, *map;
     lp_status status = lp_map_from_boxes(&map, first->src_elem, first->dst_elem, (int32_t)nbox, box, alloc, err);
     lp_release(alloc, box);
@@ -269,32 +266,52 @@ static lp_status merge_set(lp_trace *t, const lp_write *write, int64_t count, lp
     return status;
 }
 
-lp_status lp_writes_merge(lp_trace *t, lp_writes *writes, int64_t from, lp_error *err)
+/* One pass over writes of one deed: neighbours by address become one as far as the limit of boxes allows. In place. */
+static lp_status merge_neighbours(lp_trace *t, lp_write *write, int64_t *count, lp_error *err)
 {
-    lp_write *group = &writes->item[from];
-    const int64_t count = writes->count - from;
-    if (count < 2)
-        return LP_OK;
-    qsort(group, (size_t)count, sizeof *group, compare_by_deed_and_time);
     int64_t kept = 0;
-    for (int64_t i = 0, end; i < count; i = end) {
-        for (end = i + 1; end < count && compare_by_deed(&group[i], &group[end]) == 0;)
-            end++;
-        lp_write merged;
+    qsort(write, (size_t)*count, sizeof *write, compare_by_address);
+    for (int64_t i = 0, end; i < *count; i = end) {
+        int64_t boxes = write[i].record.map->nbox;
+        for (end = i + 1; end < *count && boxes + write[end].record.map->nbox <= LP_MAP_BOXES_MAX; end++)
+            boxes += write[end].record.map->nbox;
+        lp_write merged = write[i];
         lp_error why; /* a limit is no error: the writes stay apart */
-        lp_status status = LP_E_LIMIT;
-        if (end - i > 1 && count_boxes(&group[i], end - i) <= LP_MAP_BOXES_MAX)
-            status = merge_set(t, &group[i], end - i, &merged, &why);
+        const lp_status status = end - i > 1 ? merge_set(t, &write[i], end - i, &merged, &why) : LP_OK;
         if (status == LP_OK) {
-            group[kept++] = merged;
+            write[kept++] = merged;
         } else if (status == LP_E_LIMIT) {
-            memmove(&group[kept], &group[i], (size_t)(end - i) * sizeof *group);
+            memmove(&write[kept], &write[i], (size_t)(end - i) * sizeof *write);
             kept += end - i;
         } else {
             if (err != NULL)
                 *err = why;
             return status;
         }
+    }
+    *count = kept;
+    return LP_OK;
+}
+
+lp_status lp_writes_merge(lp_trace *t, lp_writes *writes, int64_t from, lp_error *err)
+{
+    lp_write *group = &writes->item[from];
+    const int64_t count = writes->count - from;
+    if (count < 2)
+        return LP_OK;
+    qsort(group, (size_t)count, sizeof *group, compare_by_deed);
+    int64_t kept = 0;
+    for (int64_t i = 0, end; i < count; i = end) {
+        for (end = i + 1; end < count && compare_by_deed(&group[i], &group[end]) == 0;)
+            end++;
+        /* More calls than boxes in one map: a pass folds them part by part, the next one what is left. */
+        int64_t left = end - i, before;
+        do {
+            before = left;
+            LP_TRY(merge_neighbours(t, &group[i], &left, err));
+        } while (left > 1 && left < before);
+        memmove(&group[kept], &group[i], (size_t)left * sizeof *group);
+        kept += left;
     }
     writes->count = from + kept;
     return LP_OK;
