@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Between the two files of `loadplan layout`. */
+/* Between the files of `loadplan layout`. */
 #ifndef LOADPLAN_LAYOUT_CLI_H
 #define LOADPLAN_LAYOUT_CLI_H
 
@@ -10,6 +10,29 @@
  * from the shapes. Returns an exit code, having complained. */
 int lp_layout_transform_file(lp_cli *cli, const lp_layout *layout, const lp_layout_sizes *sizes, const char *in,
                              const char *out, bool overwrite, bool inverse);
+
+/* A checkpoint tensor: w1, w3, w2 or w13. */
+typedef struct lp_layout_piece {
+    const char *name;
+    lp_shard shard;
+    lp_dtype dtype;
+    int32_t ndim;
+    int64_t shape[3];
+    int64_t bytes;
+    unsigned char *data; /* NULL until it is there */
+} lp_layout_piece;
+
+enum { LP_LAYOUT_PIECES = 2 }; /* most that a layout is made of at once */
+
+/* The bytes of a tensor, allocated from the platform; the caller releases them. */
+lp_status lp_layout_read_tensor(const lp_checkpoint *ck, const lp_platform *platform, const lp_checkpoint_tensor *t,
+                                unsigned char **data, lp_error *err);
+
+/* Writes the file of a tensor in a layout, which was made of these pieces (their bytes are not looked at), or the file
+ * of the pieces themselves. */
+lp_status lp_layout_write(const lp_layout *layout, const lp_layout_shape *shape, const lp_layout_piece *pieces,
+                          int count, const unsigned char *data, lp_outfile *file, lp_error *err);
+lp_status lp_layout_write_pieces(const lp_layout_piece *pieces, int count, lp_outfile *file, lp_error *err);
 
 /* "[2, 768, 256]" */
 const char *lp_layout_list_text(char *buffer, size_t buffer_bytes, int64_t count, const int64_t *value);
