@@ -12,94 +12,186 @@ static lp_status keep(lp_recorder *r, const lp_map *map, const lp_map **out, lp_
     return *out != NULL ? LP_OK : lp_fail_memory(err);
 }
 
-/* The part of `copy` that reads what `piece` wrote. */
-static lp_status cut_to_piece(lp_recorder *r, const lp_map *copy, const lp_map *piece, const lp_map **out,
-                              lp_error *err)
+/* ---- cutting, run by run ---- */
+
+/* Bytes of the temporary that a piece wrote, in order. */
+typedef struct piece_run {
+    int64_t off, bytes;
+} piece_run;
+
+typedef struct cutting {
+    const lp_alloc *alloc;
+    const lp_map *copy, *piece;
+    piece_run *run;
+    int64_t runs, run_capacity;
+    lp_box *box;
+    int64_t boxes, box_capacity;
+    lp_status status;
+} cutting;
+
+static int collect_run(void *context, int64_t dst_off, int64_t src_off, int64_t count)
+{
+    (void)src_off;
+    cutting *c = context;
+    if (c->runs >= REC_RUNS_MAX) {
+        c->status = LP_E_LIMIT;
+        return 1;
+    }
+    if (!lp_grow(c->alloc, (void **)&c->run, &c->run_capacity, c->runs + 1, sizeof *c->run)) {
+        c->status = LP_E_MEMORY;
+        return 1;
+    }
+    c->run[c->runs++] = (piece_run){.off = dst_off, .bytes = count * c->piece->dst_elem};
+    return 0;
+}
+
+/* The first run that ends behind `off`. */
+static int64_t first_run_behind(const cutting *c, int64_t off)
+{
+    int64_t lo = 0, hi = c->runs;
+    while (lo < hi) {
+        const int64_t mid = lo + (hi - lo) / 2;
+        if (c->run[mid].off + c->run[mid].bytes > off)
+            hi = mid;
+        else
+            lo = mid + 1;
+    }
+    return lo;
+}
+
+static int cut_run(void *context, int64_t dst_off, int64_t src_off, int64_t count)
+{
+    cutting *c = context;
+    const int64_t from = c->copy->src_elem, to = c->copy->dst_elem, end = src_off + count * from;
+    for (int64_t i = first_run_behind(c, src_off); i < c->runs && c->run[i].off < end; i++) {
+        const piece_run *p = &c->run[i];
+        const int64_t lo = p->off > src_off ? p->off : src_off;
+        const int64_t hi = p->off + p->bytes < end ? p->off + p->bytes : end;
+        if ((lo - src_off) % from != 0 || (hi - lo) % from != 0)
+            c->status = LP_E_UNSUPPORTED;
+        else if (c->boxes >= REC_RUNS_MAX)
+            c->status = LP_E_LIMIT;
+        else if (!lp_grow(c->alloc, (void **)&c->box, &c->box_capacity, c->boxes + 1, sizeof *c->box))
+            c->status = LP_E_MEMORY;
+        if (c->status != LP_OK)
+            return 1;
+        c->box[c->boxes++] =
+            (lp_box){.src_off = lo, .dst_off = dst_off + (lo - src_off) / from * to, .run = (hi - lo) / from};
+    }
+    return 0;
+}
+
+/* The way that always works, for as long as there are not too many runs: a copy that reads a byte twice has no inverse
+ * to cut. */
+static lp_status cut_by_runs(lp_recorder *r, const lp_map *copy, const lp_map *piece, const lp_map **out, lp_error *err)
+{
+    cutting c = {.alloc = r->platform.alloc, .copy = copy, .piece = piece};
+    if (lp_map_walk(piece, collect_run, &c) == 0)
+        lp_map_walk(copy, cut_run, &c);
+    if (c.status == LP_OK)
+        c.status = lp_map_from_boxes(out, copy->src_elem, copy->dst_elem, (int32_t)c.boxes, c.box, c.alloc, err);
+    else if (c.status == LP_E_MEMORY)
+        lp_fail_memory(err);
+    else if (c.status == LP_E_LIMIT)
+        lp_fail(err, LP_E_LIMIT, "a copy of more than %d runs out of a tensor that was put together", REC_RUNS_MAX);
+    else
+        lp_fail(err, c.status, "copies parts of elements of a tensor that was put together");
+    lp_release(c.alloc, c.run);
+    lp_release(c.alloc, c.box);
+    return c.status;
+}
+
+/* Seen from the other side, the bytes that are read are destinations, and can be intersected with the piece's. */
+static lp_status cut_by_inverse(lp_recorder *r, const lp_map *copy, const lp_map *piece, const lp_map **out,
+                                lp_error *err)
 {
     const lp_alloc *alloc = r->platform.alloc;
-    const lp_map *part = NULL;
-    *out = NULL;
-    if (copy->src_lo >= piece->dst_hi || piece->dst_lo >= copy->src_hi)
-        return LP_OK;
-    if (piece->dst_bytes == piece->dst_hi - piece->dst_lo) { /* no gaps: an interval decides */
-        if (copy->src_lo >= piece->dst_lo && copy->src_hi <= piece->dst_hi) {
-            *out = copy;
-            return LP_OK;
-        }
-        LP_TRY(lp_map_source_range(&part, copy, piece->dst_lo, piece->dst_hi, alloc, err));
-        return keep(r, part, out, err);
-    }
-    /* Seen from the other side, the bytes that are read are destinations, and can be intersected with the piece's. */
     const lp_map *back = NULL, *common = NULL;
     LP_TRY(lp_map_inverse(&back, copy, alloc, err));
     lp_status status = lp_map_intersect(&common, back, piece, 0, alloc, err);
     lp_map_free(back, alloc);
     if (status != LP_OK)
         return status;
-    status = lp_map_inverse(&part, common, alloc, err);
+    status = lp_map_inverse(out, common, alloc, err);
     lp_map_free(common, alloc);
+    return status;
+}
+
+/* The part of `copy` that reads what `piece` wrote; NULL when that is nothing. */
+static lp_status cut_to_piece(lp_recorder *r, const lp_map *copy, const lp_map *piece, const lp_map **out,
+                              lp_error *err)
+{
+    const lp_map *part = NULL;
+    *out = NULL;
+    if (copy->src_lo >= piece->dst_hi || piece->dst_lo >= copy->src_hi)
+        return LP_OK;
+    const bool dense = piece->dst_bytes == piece->dst_hi - piece->dst_lo; /* no gaps: an interval decides */
+    if (dense && copy->src_lo >= piece->dst_lo && copy->src_hi <= piece->dst_hi) {
+        *out = copy;
+        return LP_OK;
+    }
+    lp_status status = dense ? lp_map_source_range(&part, copy, piece->dst_lo, piece->dst_hi, r->platform.alloc, err)
+                             : cut_by_inverse(r, copy, piece, &part, err);
+    if (status == LP_E_UNSUPPORTED)
+        status = cut_by_runs(r, copy, piece, &part, err);
     return status == LP_OK ? keep(r, part, out, err) : status;
 }
+
+/* ---- going through a piece ---- */
 
 static bool is_multiple(int64_t value, int64_t of)
 {
     return value % of == 0;
 }
 
-/* The destinations of `part`, as a fill by patterns of `elem` bytes; they must be read in whole patterns. */
-static lp_status fill_of(lp_recorder *r, const lp_map *part, int64_t pattern_start, int32_t elem, const lp_map **out,
-                         lp_error *err)
+/* A fill seen through a cast: its value in the other dtype, in the shortest pattern. */
+static lp_status cast_pattern(const rec_piece *piece, lp_dtype from, lp_dtype to, uint64_t *bits, int32_t *elem,
+                              lp_error *err)
 {
+    unsigned char bytes[8], value[8] = {0};
+    const int32_t pattern = piece->map->dst_elem, size = lp_dtype_bits(to) / 8;
+    for (int i = 0; i < lp_dtype_bits(from) / 8; i++)
+        bytes[i] = (unsigned char)(piece->fill_bits >> (8 * (i % pattern)));
+    if (lp_cast_elements(from, bytes, to, value, 1) != LP_OK)
+        return lp_fail(err, LP_E_UNSUPPORTED, "no cast from %s to %s", lp_dtype_name(from), lp_dtype_name(to));
+    *elem = size;
+    while (*elem > 1 && memcmp(value, value + *elem / 2, (size_t)(*elem / 2)) == 0)
+        *elem /= 2;
+    *bits = 0;
+    for (int32_t i = 0; i < *elem; i++)
+        *bits |= (uint64_t)value[i] << (8 * i);
+    return LP_OK;
+}
+
+/* A fill seen through the copy: the same pattern elsewhere, or its value in another dtype. Whole patterns must be read,
+ * from the beginning of one on. */
+static lp_status through_fill(lp_recorder *r, const lp_map *part, const rec_piece *piece, lp_dtype from, lp_dtype to,
+                              rec_piece *out, lp_error *err)
+{
+    int32_t elem = piece->map->dst_elem;
+    *out = (rec_piece){.fill_bits = piece->fill_bits, .name = piece->name, .flags = piece->flags, .is_fill = true};
+    const bool casts = lp_cast_kind_of(from, to) == LP_CAST_VALUES;
+    if (casts)
+        LP_TRY(cast_pattern(piece, from, to, &out->fill_bits, &elem, err));
+
     lp_box *box = lp_arena_get(&r->arena, (size_t)part->nbox * sizeof *box);
     lp_mode *mode = lp_arena_get(&r->arena, (size_t)part->nmode * sizeof *mode);
     if (box == NULL || mode == NULL)
         return lp_fail_memory(err);
     for (int32_t b = 0; b < part->nbox; b++) {
-        const lp_box *from = &part->box[b];
-        bool whole = is_multiple(from->src_off - pattern_start, elem) && is_multiple(from->run, elem);
-        box[b] = (lp_box){.dst_off = from->dst_off, .run = from->run / elem, .rank = from->rank, .mode = mode};
-        for (int32_t m = 0; m < from->rank; m++) {
-            whole = whole && is_multiple(from->mode[m].src_stride, elem);
-            *mode++ = (lp_mode){.extent = from->mode[m].extent, .dst_stride = from->mode[m].dst_stride};
+        const lp_box *old = &part->box[b];
+        bool whole = casts || (is_multiple(old->src_off - piece->map->dst_lo, elem) && is_multiple(old->run, elem));
+        box[b] =
+            (lp_box){.dst_off = old->dst_off, .run = old->run * part->dst_elem / elem, .rank = old->rank, .mode = mode};
+        for (int32_t m = 0; m < old->rank; m++) {
+            whole = whole && (casts || is_multiple(old->mode[m].src_stride, elem));
+            *mode++ = (lp_mode){.extent = old->mode[m].extent, .dst_stride = old->mode[m].dst_stride};
         }
         if (!whole)
             return lp_fail(err, LP_E_UNSUPPORTED, "copies parts of elements that a fill wrote");
     }
     const lp_map *map = NULL;
     LP_TRY(lp_map_from_boxes(&map, 0, elem, part->nbox, box, r->platform.alloc, err));
-    return keep(r, map, out, err);
-}
-
-/* A fill seen through the copy: the same pattern elsewhere, or its value in another dtype. */
-static lp_status through_fill(lp_recorder *r, const lp_map *part, const rec_piece *piece, lp_dtype from, lp_dtype to,
-                              rec_piece *out, lp_error *err)
-{
-    *out = (rec_piece){.fill_bits = piece->fill_bits, .name = piece->name, .flags = piece->flags, .is_fill = true};
-    const int32_t pattern = piece->map->dst_elem;
-    if (part->src_elem == 1 && part->dst_elem == 1)
-        return fill_of(r, part, piece->map->dst_lo, pattern, &out->map, err);
-    /* A cast: elements of `from`, whose bytes repeat the pattern. */
-    unsigned char bytes[8], value[8] = {0};
-    const int size = lp_dtype_bits(from) / 8;
-    for (int i = 0; i < size; i++)
-        bytes[i] = (unsigned char)(piece->fill_bits >> (8 * (i % pattern)));
-    LP_TRY(lp_cast_elements(from, bytes, to, value, 1));
-    out->fill_bits = 0;
-    for (int i = 0; i < lp_dtype_bits(to) / 8; i++)
-        out->fill_bits |= (uint64_t)value[i] << (8 * i);
-    lp_box *box = lp_arena_copy(&r->arena, part->box, (size_t)part->nbox * sizeof *box);
-    lp_mode *mode = lp_arena_get(&r->arena, (size_t)part->nmode * sizeof *mode);
-    if (box == NULL || mode == NULL)
-        return lp_fail_memory(err);
-    for (int32_t b = 0; b < part->nbox; b++) {
-        box[b].src_off = 0;
-        for (int32_t m = 0; m < box[b].rank; m++)
-            mode[m] = (lp_mode){.extent = box[b].mode[m].extent, .dst_stride = box[b].mode[m].dst_stride};
-        box[b].mode = mode;
-        mode += box[b].rank;
-    }
-    const lp_map *map = NULL;
-    LP_TRY(lp_map_from_boxes(&map, 0, part->dst_elem, part->nbox, box, r->platform.alloc, err));
     return keep(r, map, &out->map, err);
 }
 

@@ -12,7 +12,10 @@
 
 #include <stdio.h>
 
-enum { REC_PIECES_MAX = LP_MAP_BOXES_MAX }; /* of a temporary */
+enum {
+    REC_PIECES_MAX = LP_MAP_BOXES_MAX, /* of a temporary */
+    REC_RUNS_MAX = 1 << 20             /* of a copy that has to be cut run by run */
+};
 
 /* A map whose first box lies at (0, 0), and what a pair of views at offset 0 must add to get there. */
 typedef struct rec_shape {

@@ -2,20 +2,27 @@
 /* View operations on tensors: the geometry is that of lp_view, what is added is the place of a misuse. */
 #include "recorder/record_private.h"
 
-/* Ends a view operation: the tensor with its new view, or the misuse. */
-static lp_tensor viewed(const char *file, int line, lp_tensor t, lp_status status, const lp_error *err)
+/* What cannot be said about a tensor as it lies can be said about a dense copy of it: so torch does for a reshape that
+ * cuts across strides, and so do we, too, for the narrowing of a dimension that a reshape had made of several. A
+ * destination has no such way out: what is written to a copy does not reach it. */
+static bool needs_copy(lp_tensor t, lp_status status)
 {
-    return status == LP_OK ? t : rec_misuse_error(file, line, t.recorder, err);
+    return status == LP_E_UNSUPPORTED && (t.kind == LP_TENSOR_SOURCE || t.kind == LP_TENSOR_TEMPORARY);
 }
 
-/* The shape that every view operation has: nothing on invalid tensors, the place on failure. */
+/* The shape that every view operation has: nothing on invalid tensors, a second try on a copy, the place on failure.
+ * `call` is an lp_view function that changes t.view. */
 #define VIEW_OPERATION(call)                                                                                           \
     do {                                                                                                               \
         lp_error err;                                                                                                  \
         if (!lp_is_valid(t))                                                                                           \
             return t;                                                                                                  \
-        const lp_status status = (call);                                                                               \
-        return viewed(file, line, t, status, &err);                                                                    \
+        lp_status status = (call);                                                                                     \
+        if (needs_copy(t, status)) {                                                                                   \
+            t = lp_clone_at(file, line, t);                                                                            \
+            status = lp_is_valid(t) ? (call) : LP_OK;                                                                  \
+        }                                                                                                              \
+        return status == LP_OK ? t : rec_misuse_error(file, line, t.recorder, &err);                                   \
     } while (0)
 
 lp_tensor lp_narrow_at(const char *file, int line, lp_tensor t, int dim, int64_t start, int64_t length)
@@ -104,41 +111,14 @@ lp_tensor lp_unflatten_at(const char *file, int line, lp_tensor t, int dim, int 
     VIEW_OPERATION(lp_view_unflatten(&t.view, dim, ndim, sizes, &err));
 }
 
-/* A reshape that cuts across strides copies in torch, and here goes through a temporary, in which it cannot cut. A
- * destination has no such way out: a copy of it would not be written to. */
-static bool needs_copy(lp_tensor t, lp_status status)
-{
-    return status == LP_E_UNSUPPORTED && t.kind != LP_TENSOR_DEST;
-}
-
 lp_tensor lp_reshape_at(const char *file, int line, lp_tensor t, int ndim, const int64_t *shape)
 {
-    if (!lp_is_valid(t))
-        return t;
-    lp_error err;
-    lp_status status = lp_view_reshape(&t.view, ndim, shape, &err);
-    if (needs_copy(t, status)) {
-        t = lp_clone_at(file, line, t);
-        if (!lp_is_valid(t))
-            return t;
-        status = lp_view_reshape(&t.view, ndim, shape, &err);
-    }
-    return viewed(file, line, t, status, &err);
+    VIEW_OPERATION(lp_view_reshape(&t.view, ndim, shape, &err));
 }
 
 lp_tensor lp_flatten_at(const char *file, int line, lp_tensor t, int first_dim, int last_dim)
 {
-    if (!lp_is_valid(t))
-        return t;
-    lp_error err;
-    lp_status status = lp_view_flatten(&t.view, first_dim, last_dim, &err);
-    if (needs_copy(t, status)) {
-        t = lp_clone_at(file, line, t);
-        if (!lp_is_valid(t))
-            return t;
-        status = lp_view_flatten(&t.view, first_dim, last_dim, &err);
-    }
-    return viewed(file, line, t, status, &err);
+    VIEW_OPERATION(lp_view_flatten(&t.view, first_dim, last_dim, &err));
 }
 
 lp_tensor lp_reinterpret_at(const char *file, int line, lp_tensor t, lp_dtype dtype)
