@@ -381,9 +381,9 @@ typedef struct lp_checkpoint_tensor {
     const char *name; /* UTF-8 without NUL; lives as long as the checkpoint */
     lp_dtype dtype;
     int32_t ndim;
-    const int64_t *shape;
-    int32_t file;     /* index for lp_checkpoint_file; -1 in a catalogue without files */
-    int64_t file_off; /* absolute offset of the first payload byte in that file; -1 when unknown */
+    const int64_t *shape; /* an extent beyond int64, legal where there are no bytes, is given as INT64_MAX */
+    int32_t file;         /* index for lp_checkpoint_file; -1 in a catalogue without files */
+    int64_t file_off;     /* absolute offset of the first payload byte in that file; -1 when unknown */
     int64_t bytes;
 } lp_checkpoint_tensor;
 
@@ -396,8 +396,8 @@ typedef struct lp_checkpoint_file {
 } lp_checkpoint_file;
 
 /* Opens a safetensors file, an index (*.index.json), a folder, or a trace (its catalogue: no files). Reads headers
- * only. Verdicts on safetensors files are those of the reference reader, stricter where docs/format.md says so. The
- * index is the authority: files that it does not list are not opened. */
+ * only. Verdicts on safetensors files are those of the reference reader, stricter where docs/checkpoints.md says so.
+ * The index is the authority: files that it does not list are not opened. */
 LP_API lp_status lp_checkpoint_open(lp_checkpoint **out, const char *path, lp_error *err);
 LP_API lp_status lp_checkpoint_open_with(lp_checkpoint **out, const char *path, const lp_platform *platform,
                                          lp_error *err);
@@ -716,7 +716,8 @@ LP_API void lp_findings_free(lp_findings *f);
 /* Proves or refutes the contract of docs/check.md for every scope. LP_OK also when there are findings. */
 LP_API lp_status lp_check(lp_findings **out, const lp_trace *t, lp_error *err);
 
-/* The same, and whether `checkpoint` (may be NULL) has the names that the trace reads, with the same dtypes and shapes. */
+/* The same, and whether `checkpoint` (may be NULL) has the names that the trace reads, with the same dtypes and shapes.
+ */
 LP_API lp_status lp_check_against(lp_findings **out, const lp_trace *t, const lp_checkpoint *checkpoint, lp_error *err);
 
 /* What changed in meaning from base to changed. Equal plan digests end it at once. */
