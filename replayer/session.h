@@ -102,6 +102,8 @@ lp_status lp_session_reserve(lp_session *s, uint32_t entry, int64_t off, int64_t
 void lp_session_start_writing(lp_session *s);               /* the fills of begin, once */
 void lp_session_first_touch(lp_session *s, uint32_t entry); /* the fills of the name, once */
 void lp_session_write(lp_session *s, uint32_t entry, int64_t off, const uint8_t *data, int64_t bytes);
+/* All needed bytes are here: cells that still lack some lack only bytes that no cast reads. */
+void lp_session_flush_cells(lp_session *s, uint32_t entry);
 uint8_t *lp_session_place(const lp_session *s, uint32_t dest); /* element [0, ..., 0], in the shadow if there is one */
 
 /* session_jobs.c: a name is complete: jobs run and groups commit. */

@@ -81,6 +81,7 @@ static lp_status arrive(lp_session *s, uint32_t entry, int64_t off, int64_t byte
     } else if (e->reads && (off > e->need_lo || off + bytes < e->need_hi)) {
         return LP_OK;
     }
+    lp_session_flush_cells(s, entry);
     const lp_status status = lp_session_complete(s, entry, err);
     return status == LP_OK ? LP_OK : lp_session_poison(s, status, err);
 }

@@ -151,6 +151,17 @@ static void write_cell(lp_session *s, uint32_t entry, const uint8_t *data, int64
     }
 }
 
+void lp_session_flush_cells(lp_session *s, uint32_t entry)
+{
+    const lp_entry *e = &s->plan->entry[entry];
+    lp_track *track = &s->track[entry];
+    for (int64_t i = 0; i < track->cell_count; i++) {
+        const int64_t start = track->cell[i].index * 8, bytes = e->bytes - start < 8 ? e->bytes - start : 8;
+        write_casts(s, e, start, track->cell[i].byte, start, start + bytes);
+    }
+    track->cell_count = 0;
+}
+
 /* Elements never lie across a multiple of eight bytes, so casts do the whole eights at once and keep the edges. */
 static void write_cast_range(lp_session *s, uint32_t entry, int64_t off, const uint8_t *data, int64_t bytes)
 {

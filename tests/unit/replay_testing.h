@@ -465,13 +465,15 @@ static inline lp_plan *bind_image(world *w, image *m, const lp_bind_options *opt
     return plan;
 }
 
+static uint64_t failing_seed; /* of the world at hand, for messages */
+
 static inline void assert_same_image(const world *w, const image *have, const image *want, const char *what)
 {
     for (int i = 0; i < w->ndest; i++)
         for (int64_t b = 0; b < w->dest[i].storage_bytes; b++)
             if (have->data[i][b] != want->data[i][b]) {
-                print_error("%s: '%s' byte %lld is %02x, not %02x\n", what, w->dest[i].name, (long long)b,
-                            have->data[i][b], want->data[i][b]);
+                print_error("seed %llu: %s: '%s' byte %lld is %02x, not %02x\n", (unsigned long long)failing_seed, what,
+                            w->dest[i].name, (long long)b, have->data[i][b], want->data[i][b]);
                 fail();
             }
 }
