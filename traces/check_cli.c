@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `loadplan check`: is the plan complete, free of conflicts, and what did the loader do that a plan cannot. */
+#include "traces/base.h"
+#include "traces/findings_cli.h"
+#include "traces/trace_commands.h"
+
+static int run_check(lp_cli *cli)
+{
+    const char *path = cli->argument[0], *other = lp_cli_text(cli, "checkpoint", NULL);
+    lp_trace *t = NULL;
+    lp_checkpoint *checkpoint = NULL;
+    lp_findings *f = NULL;
+    lp_error err;
+    lp_text title;
+    int code = findings_check_options(cli);
+    if (code != 0)
+        return code;
+    lp_text_init(&title, NULL);
+    if (lp_trace_open_with(&t, path, lp_cli_platform(cli), &err) != LP_OK ||
+        (other != NULL && lp_checkpoint_open_with(&checkpoint, other, lp_cli_platform(cli), &err) != LP_OK) ||
+        lp_check_against(&f, t, checkpoint, &err) != LP_OK) {
+        code = lp_cli_fail(cli, &err);
+        goto close_all;
+    }
+    lp_text_format(&title, "%s: ", lp_cli_clean(path));
+    code = findings_report(cli, f, title.failed ? "" : title.data, NULL, path);
+
+close_all:
+    lp_text_free(&title);
+    lp_checkpoint_close(checkpoint);
+    lp_trace_close(t);
+    return code;
+}
+
+static const lp_option options[] = {
+    {"checkpoint", 0, "PATH", NULL, "also compare the names that the trace reads with this checkpoint"},
+    FINDINGS_OPTIONS,
+};
+
+const lp_command lp_check_command = {
+    .name = "check",
+    .arguments = "TRACE",
+    .summary = "prove that every destination byte is written exactly once, in any order",
+    .details =
+        "Proves for every rank that the logical bytes of every destination have exactly one writer, that derives "
+        "can run and run again, and lists what the loader did that a plan cannot repeat. The first line is the "
+        "verdict; then one paragraph a family, worst first, with a witness: tensor, bytes, loader file and "
+        "line. Under -v also what is allowed.\n\n"
+        "Exit code 1: a finding at or above --fail-on. 3: TRACE is not a sound trace.\n\n"
+        "Example:  loadplan check v4.lpt --rule order_dependent=deny,materialises=allow",
+    .options = options,
+    .option_count = sizeof options / sizeof options[0],
+    .least = 1,
+    .most = 1,
+    .run = run_check,
+};
