@@ -64,7 +64,7 @@ static const lp_rule rules[LP_RULE_COUNT] = {
     [LP_RULE_DEST_VANISHED] = {"dest_vanished", "a destination is no longer there", LP_DENY, true},
     [LP_RULE_NEW_ORDER_DEPENDENCE] = {"new_order_dependence",
                                       "writes that could come in any order now have to keep one", LP_DENY, true},
-    [LP_RULE_DEST_ADDED] = {"dest_added", "a destination is new", LP_WARN, true},
+    [LP_RULE_DEST_ADDED] = {"dest_added", "a destination is there that was not there before", LP_WARN, true},
     [LP_RULE_MORE_BYTES_READ] = {"more_bytes_read", "more bytes of a checkpoint tensor are read", LP_WARN, true},
     [LP_RULE_MORE_BYTES_STAGED] = {"more_bytes_staged", "derives stage more bytes of a checkpoint tensor", LP_WARN,
                                    true},

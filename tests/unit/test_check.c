@@ -1,0 +1,504 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every rule of check: a trace that breaks it is told, with the right witness, and one that does not is not. */
+#include "findings_testing.h"
+
+/* Seals, checks and closes; the trace lives on until `end`. */
+static lp_findings *check(lp_trace *t)
+{
+    lp_findings *f;
+    assert_ok(lp_trace_seal(t, ERR));
+    assert_ok(lp_check(&f, t, ERR));
+    return f;
+}
+
+static void end(lp_trace *t, lp_findings *f)
+{
+    lp_findings_free(f);
+    lp_trace_close(t);
+}
+
+static void a_whole_plan_is_ok(void **unused)
+{
+    (void)unused;
+    lp_trace *t = small_trace(3, 64, NULL);
+    const uint32_t d = add_dest(t, "layers.0.w", 96), s = add_dest(t, "s", 16), out = add_dest(t, "max", 4);
+    add_map(t, "n0", d, byte_map(0, 0, 8, 4, 8, 16), LP_NONE);
+    add_map(t, "n1", d, byte_map(0, 8, 8, 4, 8, 16), LP_NONE);
+    add_fill(t, LP_NAME_BEGIN, d, 64, 16, 7);
+    add_fill(t, name_index(t, "n1"), d, 80, 16, 0);
+    add_copy(t, "n2", s, 0, 0, 16);
+    add_max_derive(t, out, false, s, 4, 1.0f);
+    lp_findings *f = check(t);
+    if (lp_findings_count(f) > 0)
+        print_findings(f);
+    assert_int_equal(lp_findings_count(f), 0);
+    assert_string_equal(lp_findings_summary(f), "ok: every destination byte written exactly once, in any order and any "
+                                                "split; 1 derive, 0 fallbacks");
+    assert_int_equal(lp_findings_worst(f), LP_ALLOW);
+    end(t, f);
+}
+
+static void equal_counts_do_not_hide_a_hole(void **unused)
+{
+    (void)unused;
+    lp_trace *t = small_trace(2, 64, NULL);
+    const uint32_t d = add_dest(t, "w", 64);
+    add_map(t, "n0", d, byte_map(0, 0, 4, 8, 4, 8), LP_NONE);
+    add_map(t, "n1", d, byte_map(0, 0, 4, 8, 4, 8), LP_NONE); /* left twice, right never */
+    lp_findings *f = check(t);
+    const lp_finding *gap = expect(f, 2, "dest_uncovered", "w");
+    assert_int_equal(gap->level, LP_DENY);
+    assert_int_equal(gap->byte_lo, 4);
+    assert_int_equal(gap->byte_hi, 8);
+    expect_text(gap, "32 bytes of 'w'");
+    const lp_finding *order = finding_of(f, "order_dependent", "w"); /* the builder numbered them */
+    assert_non_null(order);
+    assert_int_equal(order->byte_lo, 0);
+    assert_int_equal(order->byte_hi, 4);
+    expect_text(order, "'n0' and 'n1'");
+    assert_int_equal(lp_findings_worst(f), LP_DENY);
+    assert_string_equal(lp_findings_summary(f), "1 denied, 1 warning: dest_uncovered in w (1 tensor), ...");
+    end(t, f);
+}
+
+static void families_share_a_finding(void **unused)
+{
+    (void)unused;
+    lp_trace *t = small_trace(1, 64, NULL);
+    for (int i = 0; i < 12; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "layers.%d.w", i);
+        add_dest(t, name, 8 + i);
+    }
+    add_dest(t, "other", 3);
+    add_copy(t, "n0", add_dest(t, "x", 64), 0, 0, 64);
+    lp_findings *f = check(t);
+    const lp_finding *x = expect(f, 2, "dest_uncovered", "layers.*.w");
+    assert_int_equal(x->members, 12);
+    assert_string_equal(x->tensor, "layers.0.w");
+    assert_int_equal(x->rank, 0);
+    assert_int_equal(expect(f, 2, "dest_uncovered", "other")->members, 1);
+    end(t, f);
+}
+
+/* Two ranks say the same of one tensor: one member, and the first rank is the witness. */
+static void ranks_count_a_tensor_once(void **unused)
+{
+    (void)unused;
+    lp_checkpoint *c = small_checkpoint(1, 8);
+    lp_trace *t;
+    assert_ok(lp_trace_new(&t, c, &(lp_trace_header){.loader = "test", .layout = {.tp = 2}}, NULL, ERR));
+    lp_checkpoint_close(c);
+    for (int rank = 0; rank < 2; rank++) {
+        assert_ok(lp_trace_begin_scope(t, &(lp_scope){.tp = 2, .tp_rank = rank}, ERR));
+        const uint32_t d = add_dest(t, "w", 16);
+        add_copy(t, "n0", d, 0, 0, 8);
+    }
+    lp_findings *f = check(t);
+    const lp_finding *x = expect(f, 1, "dest_uncovered", "w");
+    assert_int_equal(x->members, 1);
+    assert_int_equal(x->rank, 0);
+    end(t, f);
+}
+
+/* A derive and a copy into the same bytes have no order. */
+static void a_derive_over_a_copy_is_an_overlap(void **unused)
+{
+    (void)unused;
+    lp_trace *t = small_trace(2, 16, NULL);
+    const uint32_t s = add_dest(t, "s", 16), out = add_dest(t, "out", 4);
+    add_copy(t, "n0", s, 0, 0, 16);
+    add_copy(t, "n1", out, 0, 0, 4);
+    add_max_derive(t, out, false, s, 4, 1.0f);
+    lp_findings *f = check(t);
+    const lp_finding *x = expect(f, 1 + 0, "dest_overlap", "out");
+    assert_int_equal(x->level, LP_DENY);
+    assert_int_equal(x->byte_lo, 0);
+    assert_int_equal(x->byte_hi, 4);
+    expect_text(x, "a derive");
+    expect_text(x, "'n1'");
+    end(t, f);
+}
+
+/* Two names without a seq cannot come from the builder, but from a file. */
+static void records_without_order_are_denied(void **unused)
+{
+    (void)unused;
+    lp_trace *t = small_trace(2, 16, NULL);
+    const uint32_t d = add_dest(t, "w", 16);
+    add_copy(t, "n0", d, 0, 0, 12);
+    add_copy(t, "n1", d, 0, 8, 8);
+    const lp_rows *rows = sealed_rows(t);
+    assert_int_equal(rows->nrecord, 2);
+    for (uint32_t i = 0; i < 2; i++)
+        ((lp_record *)(uintptr_t)rows->record)[i].seq = 0;
+    lp_findings *f;
+    assert_ok(lp_check(&f, t, ERR));
+    const lp_finding *x = expect(f, 1, "dest_overlap", "w");
+    assert_int_equal(x->byte_lo, 8);
+    assert_int_equal(x->byte_hi, 12);
+    end(t, f);
+}
+
+static void writes_beyond_the_logical_bytes_are_told(void **unused)
+{
+    (void)unused;
+    lp_trace *t = small_trace(1, 64, NULL);
+    const uint32_t d = add_dest_with(t, (lp_destination){.name = "padded",
+                                                         .dtype = LP_U8,
+                                                         .ndim = 2,
+                                                         .shape = (const int64_t[]){4, 6},
+                                                         .stride = (const int64_t[]){8, 1},
+                                                         .storage_bytes = 32});
+    add_copy(t, "n0", d, 0, 0, 30);
+    lp_findings *f = check(t);
+    const lp_finding *x = expect(f, 1, "shape_mismatch", "padded");
+    assert_int_equal(x->level, LP_DENY);
+    assert_int_equal(x->byte_lo, 6);
+    assert_int_equal(x->byte_hi, 8);
+    end(t, f);
+}
+
+static void stride_gaps_are_not_waited_for(void **unused)
+{
+    (void)unused;
+    lp_trace *t = small_trace(1, 64, NULL);
+    const uint32_t d = add_dest_with(t, (lp_destination){.name = "padded",
+                                                         .dtype = LP_U8,
+                                                         .ndim = 2,
+                                                         .shape = (const int64_t[]){4, 6},
+                                                         .stride = (const int64_t[]){8, 1},
+                                                         .storage_bytes = 32});
+    add_map(t, "n0", d, byte_map(0, 0, 6, 4, 6, 8), LP_NONE);
+    lp_findings *f = check(t);
+    assert_int_equal(lp_findings_count(f), 0);
+    end(t, f);
+}
+
+static void scratch_waits_for_nothing_and_takes_nothing(void **unused)
+{
+    (void)unused;
+    lp_trace *t = small_trace(1, 64, NULL);
+    const uint32_t d = add_dest(t, "w", 64);
+    const int64_t shape[] = {16};
+    add_dest_with(t, (lp_destination){
+                         .name = "_l2_alpha", .dtype = LP_F32, .ndim = 1, .shape = shape, .flags = LP_DEST_NO_LOADER});
+    add_copy(t, "n0", d, 0, 0, 64);
+    lp_findings *f = check(t);
+    assert_int_equal(lp_findings_count(f), 0);
+    end(t, f);
+
+    t = small_trace(1, 64, NULL);
+    const uint32_t scratch = add_dest_with(
+        t,
+        (lp_destination){.name = "_l2_alpha", .dtype = LP_F32, .ndim = 1, .shape = shape, .flags = LP_DEST_NO_LOADER});
+    add_copy(t, "n0", scratch, 0, 0, 64);
+    f = check(t);
+    expect_text(expect(f, 1, "dest_overlap", "_l2_alpha"), "no loader bytes");
+    end(t, f);
+}
+
+static void ties_are_covered_by_either_name(void **unused)
+{
+    (void)unused;
+    const int64_t shape[] = {64};
+    lp_trace *t = small_trace(1, 64, NULL);
+    const uint32_t d = add_dest(t, "embed", 64);
+    add_dest_with(t, (lp_destination){.name = "lm_head",
+                                      .dtype = LP_U8,
+                                      .ndim = 1,
+                                      .shape = shape,
+                                      .storage = "embed",
+                                      .storage_bytes = 64,
+                                      .flags = LP_DEST_TIED});
+    add_copy(t, "n0", d, 0, 0, 64);
+    lp_findings *f = check(t);
+    assert_int_equal(lp_findings_count(f), 0);
+    end(t, f);
+
+    t = small_trace(1, 64, NULL);
+    const uint32_t half = add_dest(t, "embed", 64);
+    add_dest_with(t, (lp_destination){.name = "lm_head",
+                                      .dtype = LP_U8,
+                                      .ndim = 1,
+                                      .shape = shape,
+                                      .storage = "embed",
+                                      .storage_bytes = 64,
+                                      .flags = LP_DEST_TIED});
+    add_copy(t, "n0", half, 0, 0, 48);
+    f = check(t);
+    const lp_finding *x = expect(f, 2, "dest_uncovered", "lm_head");
+    assert_int_equal(x->byte_lo, 48);
+    assert_int_equal(x->byte_hi, 64);
+    end(t, f);
+}
+
+static void undeclared_aliases_are_denied(void **unused)
+{
+    (void)unused;
+    const int64_t shape[] = {48};
+    lp_trace *t = small_trace(1, 64, NULL);
+    const uint32_t a = add_dest_with(
+        t, (lp_destination){
+               .name = "a", .dtype = LP_U8, .ndim = 1, .shape = shape, .storage = "pool", .storage_bytes = 64});
+    add_dest_with(t, (lp_destination){.name = "b",
+                                      .dtype = LP_U8,
+                                      .ndim = 1,
+                                      .shape = (const int64_t[]){16},
+                                      .storage = "pool",
+                                      .storage_bytes = 64,
+                                      .offset = 32});
+    add_dest_with(t, (lp_destination){.name = "c",
+                                      .dtype = LP_U8,
+                                      .ndim = 1,
+                                      .shape = (const int64_t[]){16},
+                                      .storage = "pool",
+                                      .storage_bytes = 64,
+                                      .offset = 48,
+                                      .flags = LP_DEST_NO_LOADER});
+    add_copy(t, "n0", a, 0, 0, 48);
+    lp_findings *f = check(t);
+    const lp_finding *x = expect(f, 1, "dest_alias", "b");
+    assert_int_equal(x->byte_lo, 0);
+    assert_int_equal(x->byte_hi, 16);
+    expect_text(x, "'a' and 'b' share bytes [32, 48) of storage 'pool'");
+    end(t, f);
+}
+
+/* The region of a refusal is the engine's to fill: no hole, but a warning with its place. */
+static void refusals_are_fallbacks_not_holes(void **unused)
+{
+    (void)unused;
+    lp_trace *t = small_trace(3, 16, NULL);
+    const uint32_t d = add_dest(t, "scales", 32), whole = add_dest(t, "whole", 8);
+    const lp_map *region = fill_map(16, 16, 1, 0);
+    add_copy(t, "n0", d, 0, 0, 16);
+    add_refusal(t, "n1", d, region, place_at(t, "model_loader/experts.py", 412, 0));
+    add_refusal(t, "n2", whole, NULL, LP_NONE);
+    lp_map_free(region, NULL);
+    lp_findings *f = check(t);
+    const lp_finding *x = expect(f, 2, "non_view_op", "n1");
+    assert_int_equal(x->level, LP_WARN);
+    assert_string_equal(x->file, "model_loader/experts.py");
+    assert_int_equal(x->line, 412);
+    expect_text(x, "aten.max (over a CPU copy) at model_loader/experts.py:412");
+    assert_string_equal(x->hint, "write each value into its own slot and let a derive take the maximum");
+    end(t, f);
+}
+
+static void provenance_tells_casts_and_temporaries(void **unused)
+{
+    (void)unused;
+    lp_trace *t = small_trace(2, 16, NULL);
+    const uint32_t d = add_dest(t, "w", 32);
+    add_map(t, "n0", d, byte_map(0, 0, 16, 1, 0, 0), place_at(t, "l.py", 3, LP_PROV_MATERIALISES));
+    add_map(t, "n1", d, byte_map(0, 16, 16, 1, 0, 0), place_at(t, "l.py", 9, LP_PROV_IMPLICIT_CAST));
+    lp_findings *f = check(t);
+    const lp_finding *x = expect(f, 2, "materialises", "n0");
+    assert_string_equal(x->file, "l.py");
+    assert_int_equal(x->line, 3);
+    assert_int_equal(expect(f, 2, "implicit_cast", "n1")->line, 9);
+    assert_int_equal(lp_findings_worst(f), LP_WARN);
+    end(t, f);
+}
+
+static void derives_that_wait_for_each_other_are_a_cycle(void **unused)
+{
+    (void)unused;
+    lp_trace *t = small_trace(1, 16, NULL);
+    const uint32_t a = add_dest(t, "a", 4), b = add_dest(t, "b", 4), c = add_dest(t, "c", 4), w = add_dest(t, "w", 16);
+    add_copy(t, "n0", w, 0, 0, 16);
+    add_max_derive(t, a, false, b, 1, 1.0f);
+    add_max_derive(t, b, false, c, 1, 1.0f);
+    add_max_derive(t, c, false, a, 1, 1.0f);
+    lp_findings *f = check(t);
+    for (int i = 0; i < 3; i++)
+        assert_non_null(finding_of(f, "derive_cycle", ((const char *[]){"a", "b", "c"})[i]));
+    assert_int_equal(lp_findings_count(f), 3);
+    end(t, f);
+
+    t = small_trace(1, 16, NULL); /* a chain is fine */
+    const uint32_t p = add_dest(t, "p", 4), q = add_dest(t, "q", 4), s = add_dest(t, "s", 16);
+    add_copy(t, "n0", s, 0, 0, 16);
+    add_max_derive(t, p, false, s, 4, 1.0f);
+    add_max_derive(t, q, false, p, 1, 1.0f);
+    f = check(t);
+    assert_int_equal(lp_findings_count(f), 0);
+    end(t, f);
+}
+
+static void a_derive_of_its_own_output_is_not_idempotent(void **unused)
+{
+    (void)unused;
+    lp_trace *t = small_trace(1, 16, NULL);
+    const uint32_t x = add_dest(t, "x", 4);
+    add_max_derive(t, x, false, x, 1, 1.0f);
+    add_copy(t, "n0", add_dest(t, "w", 16), 0, 0, 16);
+    lp_findings *f = check(t);
+    expect_text(expect(f, 1, "derive_not_idempotent", "x"), "its own output");
+    end(t, f);
+}
+
+/* copy x; y = max(x); x = max(z): a reload may read either x. */
+static void reading_what_is_copied_and_derived_is_not_idempotent(void **unused)
+{
+    (void)unused;
+    lp_trace *t = small_trace(2, 16, NULL);
+    const uint32_t x = add_dest(t, "x", 4), y = add_dest(t, "y", 4), z = add_dest(t, "z", 16);
+    add_copy(t, "n0", x, 0, 0, 4);
+    add_copy(t, "n1", z, 0, 0, 16);
+    add_max_derive(t, y, false, x, 1, 1.0f);
+    add_max_derive(t, x, false, z, 4, 1.0f);
+    lp_findings *f = check(t);
+    expect_text(expect(f, 2, "derive_not_idempotent", "y"), "copied first");
+    assert_non_null(finding_of(f, "dest_overlap", "x"));
+    end(t, f);
+}
+
+static void families_that_nobody_took_up_are_told(void **unused)
+{
+    (void)unused;
+    lp_checkpoint *c;
+    lp_trace *t;
+    assert_ok(lp_checkpoint_new(&c, NULL, ERR));
+    const int64_t shape[] = {4};
+    static const char *const names[] = {"layers.0.w",           "layers.1.w",           "layers.0.input_scale",
+                                        "layers.1.input_scale", "layers.0.rotary.freq", "layers.1.rotary.freq"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        assert_ok(lp_checkpoint_add(
+            c,
+            &(lp_checkpoint_tensor){
+                .name = names[i], .dtype = LP_U8, .ndim = 1, .shape = shape, .file = -1, .file_off = -1},
+            ERR));
+    assert_ok(lp_checkpoint_seal(c, ERR));
+    const lp_trace_header header = {.loader = "test", .configuration = "decline=layers.*.rotary.freq\n"};
+    assert_ok(lp_trace_new(&t, c, &header, NULL, ERR));
+    assert_ok(lp_trace_begin_scope(t, &(lp_scope){0}, ERR));
+    add_copy(t, "layers.1.w", add_dest(t, "w", 4), 0, 0, 4); /* layers.0.w is declined with it */
+    lp_findings *f = check(t);
+    const lp_finding *x = expect(f, 1, "checkpoint_name_unused", "layers.*.input_scale");
+    assert_int_equal(x->members, 2);
+    assert_int_equal(x->rank, -1);
+    assert_int_equal(x->level, LP_WARN);
+    lp_checkpoint_close(c);
+    end(t, f);
+}
+
+static void another_checkpoint_may_lack_names_or_shapes(void **unused)
+{
+    (void)unused;
+    lp_trace *t = small_trace(3, 16, NULL);
+    lp_checkpoint *other;
+    assert_ok(lp_checkpoint_new(&other, NULL, ERR));
+    const int64_t same[] = {16}, less[] = {8};
+    assert_ok(lp_checkpoint_add(
+        other,
+        &(lp_checkpoint_tensor){.name = "n0", .dtype = LP_U8, .ndim = 1, .shape = same, .file = -1, .file_off = -1},
+        ERR));
+    assert_ok(lp_checkpoint_add(
+        other,
+        &(lp_checkpoint_tensor){.name = "n1", .dtype = LP_BF16, .ndim = 1, .shape = less, .file = -1, .file_off = -1},
+        ERR));
+    assert_ok(lp_checkpoint_seal(other, ERR));
+    for (int i = 0; i < 3; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "n%d", i);
+        add_copy(t, name, add_dest(t, name, 16), 0, 0, 16);
+    }
+    lp_findings *f;
+    assert_ok(lp_trace_seal(t, ERR));
+    assert_ok(lp_check_against(&f, t, other, ERR));
+    expect_text(expect(f, 2, "shape_mismatch", "n1"), "'n1' is BF16 [8], was U8 [16]");
+    assert_non_null(finding_of(f, "name_not_in_checkpoint", "n2"));
+    lp_checkpoint_close(other);
+    end(t, f);
+}
+
+static void what_cannot_be_proven_is_denied(void **unused)
+{
+    (void)unused;
+    const int64_t bytes = INT64_C(1) << 34, steps = INT64_C(1) << 30;
+    lp_trace *t = small_trace(2, bytes, NULL);
+    const uint32_t d = add_dest(t, "w", bytes);
+    add_map(t, "n0", d, byte_map(0, 0, 1, steps, 1, 3), LP_NONE);
+    add_map(t, "n1", d, byte_map(0, 1, 1, steps, 1, 5), LP_NONE);
+    lp_findings *f = check(t);
+    assert_non_null(finding_of(f, "undecided", "w"));
+    assert_int_equal(finding_of(f, "undecided", "w")->level, LP_DENY);
+    end(t, f);
+}
+
+static void every_rule_has_an_id_and_a_sentence(void **unused)
+{
+    (void)unused;
+    for (int i = 0; i < lp_rule_count(); i++) {
+        const lp_rule *r = lp_rule_at(i);
+        assert_true(strlen(r->sentence) > 20);
+        assert_ptr_equal(lp_rule_find(r->id), r);
+        for (const char *p = r->id; *p != '\0'; p++)
+            assert_true((*p >= 'a' && *p <= 'z') || *p == '_');
+    }
+    assert_null(lp_rule_at(lp_rule_count()));
+    assert_null(lp_rule_find("no_such_rule"));
+}
+
+static void every_allocation_may_fail(void **unused)
+{
+    (void)unused;
+    failing_alloc faults = {0};
+    const lp_alloc alloc = {.size = sizeof alloc, .context = &faults, .resize = failing_resize};
+    const lp_platform platform = {.alloc = &alloc};
+    lp_trace *t = small_trace(3, 64, &platform);
+    const uint32_t d = add_dest(t, "w", 64), s = add_dest(t, "s", 4);
+    add_map(t, "n0", d, byte_map(0, 0, 4, 8, 4, 8), place_at(t, "l.py", 3, LP_PROV_MATERIALISES));
+    add_map(t, "n1", d, byte_map(0, 0, 4, 8, 4, 8), LP_NONE);
+    add_max_derive(t, s, false, d, 4, 1.0f);
+    add_refusal(t, "n2", LP_NONE, NULL, LP_NONE);
+    assert_ok(lp_trace_seal(t, ERR));
+    const int64_t before = faults.live;
+    for (int64_t n = 1;; n++) {
+        lp_findings *f = NULL;
+        lp_error err;
+        faults.calls = 0;
+        faults.fail_at = n;
+        const lp_status status = lp_check(&f, t, &err);
+        faults.fail_at = 0;
+        lp_findings_free(f);
+        assert_int_equal(faults.live, before);
+        if (status == LP_OK) {
+            assert_true(n > 10);
+            break;
+        }
+        assert_int_equal(status, LP_E_MEMORY);
+        assert_null(f);
+    }
+    lp_trace_close(t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_whole_plan_is_ok),
+        cmocka_unit_test(equal_counts_do_not_hide_a_hole),
+        cmocka_unit_test(families_share_a_finding),
+        cmocka_unit_test(ranks_count_a_tensor_once),
+        cmocka_unit_test(a_derive_over_a_copy_is_an_overlap),
+        cmocka_unit_test(records_without_order_are_denied),
+        cmocka_unit_test(writes_beyond_the_logical_bytes_are_told),
+        cmocka_unit_test(stride_gaps_are_not_waited_for),
+        cmocka_unit_test(scratch_waits_for_nothing_and_takes_nothing),
+        cmocka_unit_test(ties_are_covered_by_either_name),
+        cmocka_unit_test(undeclared_aliases_are_denied),
+        cmocka_unit_test(refusals_are_fallbacks_not_holes),
+        cmocka_unit_test(provenance_tells_casts_and_temporaries),
+        cmocka_unit_test(derives_that_wait_for_each_other_are_a_cycle),
+        cmocka_unit_test(a_derive_of_its_own_output_is_not_idempotent),
+        cmocka_unit_test(reading_what_is_copied_and_derived_is_not_idempotent),
+        cmocka_unit_test(families_that_nobody_took_up_are_told),
+        cmocka_unit_test(another_checkpoint_may_lack_names_or_shapes),
+        cmocka_unit_test(what_cannot_be_proven_is_denied),
+        cmocka_unit_test(every_rule_has_an_id_and_a_sentence),
+        cmocka_unit_test(every_allocation_may_fail),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
