@@ -4,6 +4,15 @@
 
 #include <fcntl.h>
 
+bool lp_sql_is_nomem(sqlite3 *db, int code)
+{
+    /* Some calls return the code without leaving it in the connection. */
+    if (db == NULL || (code & 0xff) == SQLITE_NOMEM || code == SQLITE_IOERR_NOMEM)
+        return true;
+    const int state = sqlite3_extended_errcode(db);
+    return (state & 0xff) == SQLITE_NOMEM || state == SQLITE_IOERR_NOMEM;
+}
+
 lp_status lp_trace_save(const lp_trace *t, const char *path, bool overwrite, lp_error *err)
 {
     uint8_t *image = NULL;

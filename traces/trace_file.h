@@ -12,6 +12,9 @@
 
 #include <sqlite3.h>
 
+/* Whether an SQLite result code, or the state of a connection (NULL: none could be made), says "out of memory". */
+bool lp_sql_is_nomem(sqlite3 *db, int code);
+
 /* ---- writing ---- */
 
 typedef struct lp_file_writer {

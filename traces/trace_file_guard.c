@@ -8,10 +8,9 @@
 
 enum { WATCHDOG_STEP = 10000, WATCHDOG_STEPS = 50000 }; /* 5 * 10^8 instructions of SQLite's machine: seconds */
 
-static lp_status sql_fail(const lp_trace_db *d, lp_error *err)
+static lp_status sql_fail(const lp_trace_db *d, int code, lp_error *err)
 {
-    const int code = sqlite3_errcode(d->db);
-    if (code == SQLITE_NOMEM)
+    if (lp_sql_is_nomem(d->db, code))
         return lp_fail_memory(err);
     if (code == SQLITE_INTERRUPT)
         return lp_fail_at(err, LP_E_HOSTILE, d->path, -1, "reading '%s' takes more work than a trace may need",
@@ -29,31 +28,10 @@ static uint32_t big_endian(const uint8_t *at)
 static lp_status check_head(lp_trace_db *d, const uint8_t *image, int64_t bytes, lp_error *err)
 {
     enum { PAGES = 28, FREE_PAGES = 36, ENCODING = 56, USER_VERSION = 60, APPLICATION_ID = 68, HEAD_BYTES = 100 };
-    static const uint8_t start[] = {'S',
-                                    'Q',
-                                    'L',
-                                    'i',
-                                    't',
-                                    'e',
-                                    ' ',
-                                    'f',
-                                    'o',
-                                    'r',
-                                    'm',
-                                    'a',
-                                    't',
-                                    ' ',
-                                    '3',
-                                    0,
-                                    LP_TRACE_PAGE_BYTES >> 8,
-                                    LP_TRACE_PAGE_BYTES & 0xff,
-                                    1,
-                                    1,
-                                    0,
-                                    64,
-                                    32,
-                                    32};
-    if (bytes < HEAD_BYTES || memcmp(image, start, 16) != 0)
+    static const char magic[16] = "SQLite format 3";
+    /* Page size, format of reading and of writing (1: no write-ahead log), reserved bytes, three fixed fractions. */
+    static const uint8_t form[] = {LP_TRACE_PAGE_BYTES >> 8, LP_TRACE_PAGE_BYTES & 0xff, 1, 1, 0, 64, 32, 32};
+    if (bytes < HEAD_BYTES || memcmp(image, magic, sizeof magic) != 0)
         return lp_fail_at(err, LP_E_FORMAT, d->path, 0, "'%s' is not a trace", d->path);
     if (big_endian(image + APPLICATION_ID) != LP_TRACE_APPLICATION_ID)
         return lp_fail_at(err, LP_E_FORMAT, d->path, APPLICATION_ID, "'%s' is an SQLite database but not a trace",
@@ -65,7 +43,7 @@ static lp_status check_head(lp_trace_db *d, const uint8_t *image, int64_t bytes,
                           LP_TRACE_MAJOR, LP_TRACE_MINOR);
     d->newer_minor = minor > LP_TRACE_MINOR;
     /* Another page size, a write-ahead log, another encoding or free pages: nothing that our writer makes. */
-    if (memcmp(image, start, sizeof start) != 0 || big_endian(image + ENCODING) != 1 ||
+    if (memcmp(image + sizeof magic, form, sizeof form) != 0 || big_endian(image + ENCODING) != 1 ||
         big_endian(image + FREE_PAGES) != 0)
         return lp_fail_at(err, LP_E_CORRUPT, d->path, 16, "'%s' has a head that no trace has", d->path);
     if ((int64_t)big_endian(image + PAGES) * LP_TRACE_PAGE_BYTES != bytes)
@@ -101,19 +79,20 @@ static lp_status open_database(lp_trace_db *d, uint8_t *image, int64_t bytes, lp
                     {SQLITE_DBCONFIG_DQS_DDL, 0},
                     {SQLITE_DBCONFIG_DQS_DML, 0},
                     {SQLITE_DBCONFIG_ENABLE_LOAD_EXTENSION, 0}};
-    if (sqlite3_open_v2(":memory:", &d->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL) != SQLITE_OK)
-        return d->db == NULL ? lp_fail_memory(err) : sql_fail(d, err);
+    int code = sqlite3_open_v2(":memory:", &d->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL);
+    if (code != SQLITE_OK)
+        return sql_fail(d, code, err);
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
         sqlite3_limit(d->db, limits[i].what, limits[i].value);
-    for (size_t i = 0; i < sizeof switches / sizeof *switches; i++)
-        if (sqlite3_db_config(d->db, switches[i].what, switches[i].value, NULL) != SQLITE_OK)
-            return sql_fail(d, err);
+    for (size_t i = 0; i < sizeof switches / sizeof *switches && code == SQLITE_OK; i++)
+        code = sqlite3_db_config(d->db, switches[i].what, switches[i].value, NULL);
     sqlite3_progress_handler(d->db, WATCHDOG_STEP, watch, d);
-    if (sqlite3_deserialize(d->db, "main", image, bytes, bytes, SQLITE_DESERIALIZE_READONLY) != SQLITE_OK ||
-        sqlite3_exec(d->db, "PRAGMA cell_size_check=ON; PRAGMA query_only=ON; PRAGMA mmap_size=0", NULL, NULL, NULL) !=
-            SQLITE_OK)
-        return sql_fail(d, err);
-    return LP_OK;
+    if (code == SQLITE_OK)
+        code = sqlite3_deserialize(d->db, "main", image, bytes, bytes, SQLITE_DESERIALIZE_READONLY);
+    if (code == SQLITE_OK)
+        code = sqlite3_exec(d->db, "PRAGMA cell_size_check=ON; PRAGMA query_only=ON; PRAGMA mmap_size=0", NULL, NULL,
+                            NULL);
+    return code == SQLITE_OK ? LP_OK : sql_fail(d, code, err);
 }
 
 lp_status lp_trace_db_each(lp_trace_db *d, const char *sql,
@@ -122,14 +101,15 @@ lp_status lp_trace_db_each(lp_trace_db *d, const char *sql,
 {
     sqlite3_stmt *query = NULL;
     lp_status status = LP_OK;
-    int code = SQLITE_DONE;
-    if (sqlite3_prepare_v2(d->db, sql, -1, &query, NULL) != SQLITE_OK)
-        return sql_fail(d, err);
+    int code = sqlite3_prepare_v2(d->db, sql, -1, &query, NULL);
+    if (code != SQLITE_OK)
+        return sql_fail(d, code, err);
+    code = SQLITE_DONE;
     int64_t index = 0;
     while (status == LP_OK && (code = sqlite3_step(query)) == SQLITE_ROW)
         status = row(context, query, index++);
     if (status == LP_OK && code != SQLITE_DONE)
-        status = sql_fail(d, err);
+        status = sql_fail(d, code, err);
     sqlite3_finalize(query);
     *rows = index;
     return status;

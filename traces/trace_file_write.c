@@ -11,16 +11,17 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-static lp_status sql_fail(sqlite3 *db, const char *doing, lp_error *err)
+static lp_status sql_fail(sqlite3 *db, int code, lp_error *err)
 {
-    if (db == NULL || sqlite3_errcode(db) == SQLITE_NOMEM)
+    if (lp_sql_is_nomem(db, code))
         return lp_fail_memory(err);
-    return lp_fail(err, LP_E_INTERNAL, "cannot %s: %s", doing, sqlite3_errmsg(db));
+    return lp_fail(err, LP_E_INTERNAL, "cannot build the trace file: %s", sqlite3_errmsg(db));
 }
 
 static lp_status execute(sqlite3 *db, const char *sql, lp_error *err)
 {
-    return sqlite3_exec(db, sql, NULL, NULL, NULL) == SQLITE_OK ? LP_OK : sql_fail(db, "build the trace file", err);
+    const int code = sqlite3_exec(db, sql, NULL, NULL, NULL);
+    return code == SQLITE_OK ? LP_OK : sql_fail(db, code, err);
 }
 
 static lp_status prepare_insert(lp_file_writer *w, int table, int columns, lp_error *err)
@@ -30,9 +31,8 @@ static lp_status prepare_insert(lp_file_writer *w, int table, int columns, lp_er
     for (int c = 0; c < columns; c++)
         at += snprintf(sql + at, sizeof sql - (size_t)at, "%s", c == 0 ? "?" : ",?");
     snprintf(sql + at, sizeof sql - (size_t)at, ")");
-    if (sqlite3_prepare_v3(w->db, sql, -1, SQLITE_PREPARE_PERSISTENT, &w->insert[table], NULL) != SQLITE_OK)
-        return sql_fail(w->db, "build the trace file", err);
-    return LP_OK;
+    const int code = sqlite3_prepare_v3(w->db, sql, -1, SQLITE_PREPARE_PERSISTENT, &w->insert[table], NULL);
+    return code == SQLITE_OK ? LP_OK : sql_fail(w->db, code, err);
 }
 
 lp_status lp_file_insert(lp_file_writer *w, const char *table, lp_error *err, const char *types, ...)
@@ -63,8 +63,8 @@ lp_status lp_file_insert(lp_file_writer *w, const char *table, lp_error *err, co
     }
     va_end(args);
     if (code == SQLITE_OK)
-        code = sqlite3_step(insert) == SQLITE_DONE ? SQLITE_OK : SQLITE_ERROR;
-    const lp_status status = code == SQLITE_OK ? LP_OK : sql_fail(w->db, "build the trace file", err);
+        code = sqlite3_step(insert);
+    const lp_status status = code == SQLITE_DONE ? LP_OK : sql_fail(w->db, code, err);
     sqlite3_reset(insert);
     sqlite3_clear_bindings(insert);
     return status;
@@ -228,9 +228,8 @@ static lp_status build(lp_file_writer *w, lp_error *err)
 static lp_status open_memory(sqlite3 **db, const char *name, lp_error *err)
 {
     const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_URI | SQLITE_OPEN_NOMUTEX;
-    if (sqlite3_open_v2(name, db, flags, NULL) != SQLITE_OK)
-        return sql_fail(*db, "open a database in memory", err);
-    return LP_OK;
+    const int code = sqlite3_open_v2(name, db, flags, NULL);
+    return code == SQLITE_OK ? LP_OK : sql_fail(*db, code, err);
 }
 
 /* VACUUM INTO a second database in memory. Its name is this process's alone while the writer lives. */
