@@ -148,7 +148,10 @@ static lp_status read_destination(scope_reader *s)
 static lp_status read_dtypes(lp_line *l, lp_record *r)
 {
     lp_dtype from, to;
-    if (l->end - l->at < 2 || memcmp(l->at, " src=", 5) == 0 || memcmp(l->at, " value=", 7) == 0)
+    const char *start = l->at;
+    const bool none = lp_line_take(l, " src=") || lp_line_take(l, " value=");
+    l->at = start;
+    if (none)
         return LP_OK;
     LP_TRY(lp_line_expect(l, " "));
     LP_TRY(lp_undump_dtype(l, &from));
