@@ -276,21 +276,41 @@ static lp_status merge_neighbours(lp_trace *t, lp_write *write, int64_t *count, 
         for (end = i + 1; end < *count && boxes + write[end].record.map->nbox <= LP_MAP_BOXES_MAX; end++)
             boxes += write[end].record.map->nbox;
         lp_write merged = write[i];
-        lp_error why; /* a limit is no error: the writes stay apart */
-        const lp_status status = end - i > 1 ? merge_set(t, &write[i], end - i, &merged, &why) : LP_OK;
-        if (status == LP_OK) {
-            write[kept++] = merged;
-        } else if (status == LP_E_LIMIT) {
-            memmove(&write[kept], &write[i], (size_t)(end - i) * sizeof *write);
-            kept += end - i;
-        } else {
-            if (err != NULL)
-                *err = why;
-            return status;
-        }
+        if (end - i > 1)
+            LP_TRY(merge_set(t, &write[i], end - i, &merged, err));
+        write[kept++] = merged;
     }
     *count = kept;
     return LP_OK;
+}
+
+/* Makes one write of writes of one deed. There may be more calls than boxes in one map: a pass folds them part by part,
+ * the next one what is left. When it ends with more than one they stay as they were. */
+static lp_status merge_deed(lp_trace *t, lp_write *write, int64_t *count, lp_error *err)
+{
+    const lp_alloc *alloc = t->platform.alloc;
+    const size_t bytes = (size_t)*count * sizeof *write;
+    lp_write *copy = lp_allocate(alloc, bytes);
+    if (copy == NULL)
+        return lp_fail_memory(err);
+    memcpy(copy, write, bytes);
+    int64_t left = *count, before;
+    lp_error why;
+    lp_status status;
+    do {
+        before = left;
+        status = merge_neighbours(t, copy, &left, &why);
+    } while (status == LP_OK && left > 1 && left < before);
+    if (status == LP_OK && left == 1) {
+        write[0] = copy[0];
+        *count = 1;
+    }
+    lp_release(alloc, copy);
+    if (status == LP_OK || status == LP_E_LIMIT) /* a limit is no error */
+        return LP_OK;
+    if (err != NULL)
+        *err = why;
+    return status;
 }
 
 lp_status lp_writes_merge(lp_trace *t, lp_writes *writes, int64_t from, lp_error *err)
@@ -304,12 +324,9 @@ lp_status lp_writes_merge(lp_trace *t, lp_writes *writes, int64_t from, lp_error
     for (int64_t i = 0, end; i < count; i = end) {
         for (end = i + 1; end < count && compare_by_deed(&group[i], &group[end]) == 0;)
             end++;
-        /* More calls than boxes in one map: a pass folds them part by part, the next one what is left. */
-        int64_t left = end - i, before;
-        do {
-            before = left;
-            LP_TRY(merge_neighbours(t, &group[i], &left, err));
-        } while (left > 1 && left < before);
+        int64_t left = end - i;
+        if (left > 1)
+            LP_TRY(merge_deed(t, &group[i], &left, err));
         memmove(&group[kept], &group[i], (size_t)left * sizeof *group);
         kept += left;
     }
