@@ -147,7 +147,8 @@ LP_API lp_status lp_push_range(lp_session *s, const char *name, int64_t off, con
 LP_API lp_status lp_push_handle_range(lp_session *s, lp_handle handle, int64_t off, const void *data, int64_t bytes,
                                       lp_error *err);
 
-/* `count` whole tensors, row-major without gaps, by resolved handles. All are judged before the first is written. */
+/* `count` whole tensors, row-major without gaps, by resolved handles. All are judged before the first is written; only
+ * the staging budget is judged one by one, so that after LP_E_LIMIT those before the named one are in. */
 LP_API lp_status lp_push_many(lp_session *s, const lp_handle *handle, const void *const *data, int64_t count,
                               lp_error *err);
 
@@ -244,6 +245,8 @@ LP_API void lp_sidecar_close(lp_sidecar *s);
 LP_API const uint8_t *lp_sidecar_find(const lp_sidecar *s, const uint8_t plan_digest[32], const uint8_t content[32],
                                       int32_t rank, const char *name);
 LP_API bool lp_sidecar_has(const lp_sidecar *s, const uint8_t plan_digest[32], const uint8_t content[32], int32_t rank);
+/* Content id of the newest load of this plan and rank; false when there is none. */
+LP_API bool lp_sidecar_newest(const lp_sidecar *s, const uint8_t plan_digest[32], int32_t rank, uint8_t content[32]);
 /* Takes the digests of all loaded destinations of `plan` now; replaces an older entry of the same keys. */
 LP_API lp_status lp_sidecar_put(lp_sidecar *s, const lp_plan *plan, const uint8_t content[32], lp_error *err);
 LP_API lp_status lp_sidecar_save(const lp_sidecar *s, const char *path, lp_error *err);

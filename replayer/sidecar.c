@@ -216,6 +216,17 @@ bool lp_sidecar_has(const lp_sidecar *s, const uint8_t plan_digest[32], const ui
     return find_load(s, plan_digest, content, rank) != NULL;
 }
 
+bool lp_sidecar_newest(const lp_sidecar *s, const uint8_t plan_digest[32], int32_t rank, uint8_t content[32])
+{
+    for (int64_t i = s->count; i-- > 0;) {
+        if (s->load[i].rank != rank || memcmp(s->load[i].plan, plan_digest, 32) != 0)
+            continue;
+        memcpy(content, s->load[i].content, 32);
+        return true;
+    }
+    return false;
+}
+
 const uint8_t *lp_sidecar_find(const lp_sidecar *s, const uint8_t plan_digest[32], const uint8_t content[32],
                                int32_t rank, const char *name)
 {
@@ -255,13 +266,10 @@ lp_status lp_sidecar_put(lp_sidecar *s, const lp_plan *plan, const uint8_t conte
         LP_TRY(lp_plan_value_digest(plan, i, v->digest, err));
     }
     const load *old = find_load(s, l.plan, l.content, l.rank);
-    if (old != NULL) {
-        s->load[old - s->load] = l;
-        return LP_OK;
-    }
-    if (s->count >= LOADS_MAX) { /* the oldest makes room */
-        memmove(s->load, s->load + 1, (size_t)(s->count - 1) * sizeof *s->load);
+    int64_t gone = old != NULL ? old - s->load : s->count >= LOADS_MAX ? 0 : -1; /* the same, or the oldest */
+    if (gone >= 0) {
         s->count--;
+        memmove(s->load + gone, s->load + gone + 1, (size_t)(s->count - gone) * sizeof *s->load);
     }
     return add_load(s, &l, err);
 }

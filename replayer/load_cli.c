@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Loading a rank from the command line: trace, checkpoint, ranks, names, and the load itself. */
+#include "replayer/replay_cli.h"
+
+#include <fnmatch.h>
+#include <stdlib.h>
+
+static int keep_ranks_of_trace(lp_cli_job *job, bool all)
+{
+    int32_t kept = 0;
+    for (int32_t i = 0; i < job->rank_count; i++) {
+        if (lp_trace_scope_find(job->trace, job->rank[i]) >= 0)
+            job->rank[kept++] = job->rank[i];
+        else if (!all)
+            return lp_cli_usage(job->cli, "the trace has no rank %d", job->rank[i]);
+    }
+    job->rank_count = kept;
+    return kept > 0 ? 0 : lp_cli_usage(job->cli, "the trace has no ranks");
+}
+
+int lp_cli_job_open(lp_cli_job *job, lp_cli *cli, bool needs_checkpoint, const char *default_rank)
+{
+    const lp_platform *platform = lp_cli_platform(cli);
+    lp_error err;
+    *job = (lp_cli_job){.cli = cli};
+    const char *path = needs_checkpoint ? lp_cli_text(cli, "checkpoint", NULL) : NULL;
+    if (needs_checkpoint && path == NULL)
+        return lp_cli_usage(cli, "where are the weights? name them with --checkpoint PATH");
+    if (lp_trace_open_with(&job->trace, cli->argument[0], platform, &err) != LP_OK)
+        return lp_cli_fail(cli, &err);
+    const lp_trace_header *header = lp_trace_header_of(job->trace);
+    const char *ranks = lp_cli_text(cli, "rank", default_rank);
+    if (!lp_cli_ranks(cli, "rank", default_rank, lp_scope_world(&header->layout), &job->rank, &job->rank_count))
+        return LP_EXIT_USAGE;
+    const int exit_code = keep_ranks_of_trace(job, strcmp(ranks, "all") == 0);
+    if (exit_code != 0)
+        return exit_code;
+    if (path != NULL && (lp_checkpoint_open_with(&job->checkpoint, path, platform, &err) != LP_OK ||
+                         lp_trace_match(job->trace, job->checkpoint, &err) != LP_OK))
+        return lp_cli_fail(cli, &err);
+    return 0;
+}
+
+void lp_cli_job_close(lp_cli_job *job)
+{
+    free(job->rank);
+    lp_checkpoint_close(job->checkpoint);
+    lp_trace_close(job->trace);
+}
+
+bool lp_cli_is_selected(void *job, const lp_destination *dest)
+{
+    const char *glob = ((const lp_cli_job *)job)->tensor;
+    return glob == NULL || fnmatch(glob, dest->name, 0) == 0;
+}
+
+/* ---- the names that selected destinations need ---- */
+
+/* One step of the closure: what a selected destination needs, and what those names feed, so that no derive is left with
+ * a part of its inputs. */
+static bool spread_once(const lp_rows *rows, bool *dest, bool *name)
+{
+    bool changed = false;
+    for (uint32_t d = 0; d < rows->nderive; d++) {
+        const lp_derive *derive = &rows->derive[d];
+        bool is_needed = derive->dest != LP_NONE && dest[derive->dest];
+        for (uint32_t i = 0; i < derive->ninput; i++) /* a derive runs when any of its inputs is pushed */
+            is_needed =
+                is_needed || (derive->input[i].staged ? name[derive->input[i].index] : dest[derive->input[i].index]);
+        for (uint32_t i = 0; is_needed && i < derive->ninput; i++) {
+            bool *input = derive->input[i].staged ? &name[derive->input[i].index] : &dest[derive->input[i].index];
+            changed = changed || !*input;
+            *input = true;
+        }
+    }
+    for (uint32_t i = 0; i < rows->nrecord; i++) {
+        const lp_record *r = &rows->record[i];
+        if (r->name == LP_NAME_BEGIN)
+            continue;
+        if (dest[r->dest] != name[r->name]) /* a name comes whole, to all of its destinations */
+            changed = dest[r->dest] = name[r->name] = true;
+    }
+    return changed;
+}
+
+/* Names for the subset, in memory of malloc; NULL when out of memory. */
+static const char **select_names(lp_cli_job *job, const lp_rows *rows, int64_t *count)
+{
+    const lp_checkpoint *catalogue = lp_trace_checkpoint(job->trace);
+    const int64_t names = lp_checkpoint_count(catalogue);
+    bool *dest = calloc(rows->ndest + 1, sizeof *dest), *name = calloc((size_t)names + 1, sizeof *name);
+    const char **list = calloc((size_t)names + 1, sizeof *list);
+    *count = 0;
+    for (uint32_t i = 0; dest != NULL && i < rows->ndest; i++)
+        dest[i] = lp_cli_is_selected(job, &rows->dest[i]);
+    if (dest != NULL && name != NULL && list != NULL) {
+        while (spread_once(rows, dest, name))
+            ;
+        for (int64_t i = 0; i < names; i++)
+            if (name[i])
+                list[(*count)++] = lp_checkpoint_at(catalogue, i)->name;
+    }
+    free(dest);
+    free(name);
+    return list;
+}
+
+/* ---- loading ---- */
+
+static int show_progress(void *context, int64_t done, int64_t total)
+{
+    lp_cli_progress(context, "replay", done, total, true);
+    return 0;
+}
+
+static lp_status run_session(const lp_cli_job *job, lp_cli_load *load, lp_error *err)
+{
+    lp_session_options o = {.mode = job->mode, .allow_fallbacks = job->allow_fallbacks};
+    lp_session *s = NULL;
+    const char **subset = NULL;
+    if (job->tensor != NULL && job->mode != LP_DUMMY) {
+        lp_cli_job selection = *job;
+        subset = select_names(&selection, lp_plan_rows(load->plan), &o.subset_count);
+        if (subset == NULL)
+            return lp_fail_memory(err);
+        o.subset = subset;
+        o.mode = job->mode == LP_COLD ? LP_DIRECT : job->mode; /* over memory that is zero already */
+    }
+    lp_status status = lp_begin(&s, load->plan, &o, err);
+    if (status == LP_OK && job->checkpoint != NULL)
+        status = lp_push_checkpoint_with(s, job->checkpoint, &load->reads, show_progress, job->cli, err);
+    if (status == LP_OK)
+        status = lp_finish(s, &load->report, err);
+    lp_cli_progress_end(job->cli);
+    lp_session_close(s);
+    free((void *)subset);
+    return status;
+}
+
+int lp_cli_load_rank(const lp_cli_job *job, int32_t rank, lp_cli_load *load)
+{
+    lp_error err = {.code = LP_OK};
+    *load = (lp_cli_load){.memory = NULL};
+    const lp_platform *platform = lp_cli_platform(job->cli);
+    const lp_scope *scope = lp_trace_scope_at(job->trace, lp_trace_scope_find(job->trace, rank));
+    int64_t staging = 0, count;
+    if (!lp_cli_bytes(job->cli, "staging", 0, &staging))
+        return LP_EXIT_USAGE;
+    if (lp_destinations_allocate(&load->memory, job->trace, scope, false, platform, &err) != LP_OK)
+        return lp_cli_fail(job->cli, &err);
+    const lp_destination_memory *list = lp_destinations_list(load->memory, &count);
+    const lp_bind_options o = {.staging = staging, .platform = platform};
+    if (lp_bind(&load->plan, job->trace, scope, list, count, &o, &err) != LP_OK ||
+        run_session(job, load, &err) != LP_OK)
+        return lp_cli_fail(job->cli, &err);
+    return 0;
+}
+
+void lp_cli_load_free(lp_cli_load *load)
+{
+    lp_plan_close(load->plan);
+    lp_destinations_free(load->memory);
+    *load = (lp_cli_load){.memory = NULL};
+}
+
+char *lp_cli_sidecar_path(const char *trace_path)
+{
+    const size_t bytes = strlen(trace_path);
+    char *path = malloc(bytes + sizeof ".digests");
+    if (path != NULL) {
+        memcpy(path, trace_path, bytes);
+        memcpy(path + bytes, ".digests", sizeof ".digests");
+    }
+    return path;
+}

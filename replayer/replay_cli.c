@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `loadplan replay`: loads ranks and writes one file for each. */
+#include "replayer/replay_cli.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+enum { SHOWN_MAX = 10 };
+
+/* Totals over ranks, for the summary. */
+typedef struct totals {
+    int64_t read, written, ranges, tensors, nanoseconds, differing;
+    bool has_kept;
+} totals;
+
+static lp_load_mode mode_of(const char *name)
+{
+    switch (name[0]) {
+    case 'l':
+        return LP_LAYERWISE;
+    case 'c':
+        return LP_COLD;
+    default:
+        return strcmp(name, "dummy") == 0 ? LP_DUMMY : LP_DIRECT;
+    }
+}
+
+static void warn_fallback(const lp_cli_job *job, int32_t rank, const lp_refusal *r)
+{
+    const lp_provenance *at = lp_trace_provenance(job->trace, r->provenance);
+    char place[300] = "";
+    if (at != NULL && at->file[0] != '\0')
+        snprintf(place, sizeof place, " at %.200s:%d", lp_cli_clean(at->file), at->line);
+    lp_cli_warn(job->cli, "rank %d: '%s' is a fallback: %s: %s%s", rank,
+                lp_cli_clean(lp_checkpoint_at(lp_trace_checkpoint(job->trace), r->name)->name),
+                lp_cli_clean(r->operation), lp_cli_clean(r->reason), place);
+}
+
+/* Lists the fallback names of all ranks; the number of them, or -1. */
+static int64_t list_fallbacks(const lp_cli_job *job, lp_error *err)
+{
+    int64_t count = 0;
+    for (int32_t i = 0; i < job->rank_count; i++) {
+        const lp_rows *rows;
+        if (lp_trace_rows(job->trace, lp_trace_scope_find(job->trace, job->rank[i]), &rows, err) != LP_OK)
+            return -1;
+        for (uint32_t k = 0; k < rows->nrefusal; k++)
+            if (count++ < SHOWN_MAX)
+                warn_fallback(job, job->rank[i], &rows->refusal[k]);
+    }
+    if (count > SHOWN_MAX)
+        lp_cli_warn(job->cli, "and %" PRId64 " more", count - SHOWN_MAX);
+    return count;
+}
+
+static void note_difference(void *context, const lp_destination *dest, const char *how, int64_t byte)
+{
+    totals *t = context;
+    (void)how;
+    (void)byte;
+    t->differing++;
+    fprintf(stderr, "loadplan: error: '%s' was not written as it was loaded\n", lp_cli_clean(dest->name));
+}
+
+/* Earlier digests of the same plan and content must be those of this load. */
+static int64_t compare_kept(lp_cli *cli, const lp_sidecar *s, const lp_plan *plan, const uint8_t content[32],
+                            lp_error *err)
+{
+    const lp_rows *rows = lp_plan_rows(plan);
+    int64_t differing = 0;
+    for (uint32_t i = 0; i < rows->ndest; i++) {
+        uint8_t now[LP_VALUE_DIGEST_BYTES];
+        const uint8_t *kept =
+            lp_sidecar_find(s, rows->digest, content, lp_scope_rank(&rows->scope), rows->dest[i].name);
+        if (kept == NULL)
+            continue;
+        if (lp_plan_value_digest(plan, i, now, err) != LP_OK)
+            return -1;
+        if (memcmp(kept, now, sizeof now) != 0) {
+            differing++;
+            fprintf(cli->out, "'%s' differs from the digest of an earlier load\n", lp_cli_clean(rows->dest[i].name));
+        }
+    }
+    return differing;
+}
+
+/* Digests go next to the trace; where that folder cannot be written, the load still counts. */
+static int keep_digests(const lp_cli_job *job, const lp_plan *plan, bool verify, totals *t)
+{
+    lp_error err;
+    uint8_t content[32];
+    lp_sidecar *s = NULL;
+    char *path = lp_cli_sidecar_path(job->cli->argument[0]);
+    int64_t differing = 0;
+    if (path == NULL || job->checkpoint == NULL || job->tensor != NULL ||
+        lp_checkpoint_local_id(job->checkpoint, content, &err) != LP_OK) {
+        free(path);
+        return 0;
+    }
+    lp_status status = lp_sidecar_open(&s, path, lp_cli_platform(job->cli), &err);
+    if (status == LP_OK && verify)
+        differing = compare_kept(job->cli, s, plan, content, &err);
+    if (status == LP_OK && differing == 0) {
+        status = lp_sidecar_put(s, plan, content, &err);
+        if (status == LP_OK)
+            status = lp_sidecar_save(s, path, &err);
+        t->has_kept = status == LP_OK;
+    }
+    if (status != LP_OK)
+        lp_cli_warn(job->cli, "digests are not kept: %s", err.text);
+    lp_sidecar_close(s);
+    free(path);
+    if (differing > 0)
+        t->differing += differing;
+    return differing < 0 ? lp_cli_fail(job->cli, &err) : 0;
+}
+
+static int write_rank(const lp_cli_job *job, int32_t rank, const lp_cli_load *load, bool verify, totals *t)
+{
+    const char *folder = lp_cli_text(job->cli, "output", NULL);
+    char name[32], *path;
+    lp_error err;
+    lp_cli_job selection = *job;
+    if (folder == NULL)
+        return 0;
+    lp_rank_file_name(name, rank);
+    const size_t bytes = strlen(folder) + sizeof name + 1;
+    path = malloc(bytes);
+    if (path == NULL)
+        return LP_EXIT_ENVIRONMENT;
+    snprintf(path, bytes, "%s/%s", folder, name);
+    int exit_code = 0;
+    if (lp_rank_file_write(load->plan, path, lp_cli_flag(job->cli, "force", false), lp_cli_is_selected, &selection,
+                           NULL, &err) != LP_OK ||
+        (verify && job->tensor == NULL && lp_rank_file_compare(load->plan, path, note_difference, t, &err) != LP_OK))
+        exit_code = lp_cli_fail(job->cli, &err);
+    free(path);
+    return exit_code;
+}
+
+static int replay_rank(const lp_cli_job *job, int32_t rank, totals *t)
+{
+    lp_cli_load load;
+    const bool verify = lp_cli_flag(job->cli, "verify", false);
+    int exit_code = lp_cli_load_rank(job, rank, &load);
+    if (exit_code == 0)
+        exit_code = write_rank(job, rank, &load, verify, t);
+    if (exit_code == 0 && load.report.fallbacks == 0)
+        exit_code = keep_digests(job, load.plan, verify, t);
+    if (exit_code == 0) {
+        lp_cli_note(job->cli,
+                    "rank %d: %" PRId64 " bytes read in %" PRId64 " ranges, %" PRId64 " written, %" PRId64
+                    " derives, staging peak %" PRId64,
+                    rank, load.reads.bytes_read, load.reads.ranges, load.report.bytes_written, load.report.derives_run,
+                    load.report.staging_peak_bytes);
+        t->read += load.reads.bytes_read;
+        t->ranges += load.reads.ranges;
+        t->written += load.report.bytes_written;
+        t->tensors += load.report.tensors;
+        t->nanoseconds += load.report.nanoseconds;
+        if (load.report.derives_skipped > 0)
+            lp_cli_warn(job->cli, "rank %d: %" PRId64 " derives were skipped: they need fallback names", rank,
+                        load.report.derives_skipped);
+    }
+    lp_cli_load_free(&load);
+    return exit_code;
+}
+
+static int replay_all(const lp_cli_job *job)
+{
+    totals t = {.read = 0};
+    char bytes[32], tensors[32];
+    for (int32_t i = 0; i < job->rank_count; i++) {
+        const int exit_code = replay_rank(job, job->rank[i], &t);
+        if (exit_code != 0)
+            return exit_code;
+    }
+    const double seconds = (double)t.nanoseconds / 1e9;
+    lp_cli_summary(job->cli, "replay: %s in %.2f s (%.2f GB/s); %d rank%s, %s tensors%s%s",
+                   lp_format_bytes(bytes, t.written), seconds, seconds > 0 ? (double)t.written / 1e9 / seconds : 0.0,
+                   job->rank_count, job->rank_count == 1 ? "" : "s", lp_format_count(tensors, t.tensors),
+                   lp_cli_flag(job->cli, "verify", false) && t.differing == 0 ? "; verified" : "",
+                   t.has_kept ? "; digests kept" : "");
+    return t.differing > 0 ? LP_EXIT_NO : 0;
+}
+
+static int make_folder(lp_cli *cli, const char *folder)
+{
+    struct stat st;
+    lp_error err;
+    if (mkdir(folder, 0777) == 0)
+        return 0;
+    const int code = errno;
+    if (code == EEXIST && stat(folder, &st) == 0 && S_ISDIR(st.st_mode))
+        return 0;
+    (void)lp_fail_errno(&err, code == EEXIST ? ENOTDIR : code, "create", folder);
+    return lp_cli_fail(cli, &err);
+}
+
+static int run(lp_cli_job *job)
+{
+    lp_cli *cli = job->cli;
+    const char *folder = lp_cli_text(cli, "output", NULL);
+    lp_error err;
+    const int64_t fallbacks = job->mode == LP_DUMMY ? 0 : list_fallbacks(job, &err);
+    if (fallbacks < 0)
+        return lp_cli_fail(cli, &err);
+    if (fallbacks > 0 && !job->allow_fallbacks) {
+        lp_fail(&err, LP_E_INCOMPLETE, "%" PRId64 " name%s cannot be loaded from the trace", fallbacks,
+                fallbacks == 1 ? "" : "s");
+        lp_hint(&err, "--allow-fallbacks leaves them out");
+        return lp_cli_fail(cli, &err);
+    }
+    if (folder != NULL) {
+        const int exit_code = make_folder(cli, folder);
+        if (exit_code != 0)
+            return exit_code;
+    }
+    return replay_all(job);
+}
+
+int lp_cli_replay(lp_cli *cli)
+{
+    const char *device = lp_cli_text(cli, "device", "cpu");
+    lp_cli_job job;
+    lp_error err;
+    if (lp_cli_flag(cli, "dry-run", false))
+        return lp_cli_explain(cli);
+    if (strcmp(device, "cpu") != 0) {
+        (void)lp_fail(&err, LP_E_DEVICE, "cannot use device '%s': this build has only cpu", lp_cli_clean(device));
+        return lp_cli_fail(cli, &err);
+    }
+    if (lp_cli_text(cli, "output", NULL) == NULL && !lp_cli_flag(cli, "verify", false))
+        return lp_cli_usage(cli, "host memory ends with this command: name a folder with -o DIR, or --verify");
+    const lp_load_mode mode = mode_of(lp_cli_text(cli, "mode", "cold"));
+    int exit_code = lp_cli_job_open(&job, cli, mode != LP_DUMMY, "all");
+    job.mode = mode;
+    job.allow_fallbacks = lp_cli_flag(cli, "allow-fallbacks", false);
+    job.tensor = lp_cli_text(cli, "tensor", NULL);
+    if (exit_code == 0)
+        exit_code = run(&job);
+    lp_cli_job_close(&job);
+    return exit_code;
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the commands of this room share. Part of the program. */
+#ifndef LOADPLAN_REPLAY_CLI_H
+#define LOADPLAN_REPLAY_CLI_H
+
+#include "replayer/replayer.h"
+#include "traces/base.h"
+#include "traces/cli.h"
+
+/* One rank, loaded into fresh host memory. */
+typedef struct lp_cli_load {
+    lp_destinations *memory;
+    lp_plan *plan;
+    lp_report report;
+    lp_read_stats reads;
+} lp_cli_load;
+
+/* What is loaded and how. */
+typedef struct lp_cli_job {
+    lp_cli *cli;
+    lp_trace *trace;
+    lp_checkpoint *checkpoint; /* NULL in a dummy load */
+    int32_t *rank;
+    int32_t rank_count;
+    lp_load_mode mode;
+    bool allow_fallbacks;
+    const char *tensor; /* glob over destinations, or NULL */
+} lp_cli_job;
+
+/* Opens the trace of argument 0, the checkpoint of --checkpoint (unless it is not needed), and lists the ranks of
+ * --rank that the trace has. 0, or an exit code. */
+int lp_cli_job_open(lp_cli_job *job, lp_cli *cli, bool needs_checkpoint, const char *default_rank);
+void lp_cli_job_close(lp_cli_job *job);
+
+/* Loads one rank. 0, or an exit code; *load is to be freed in every case. */
+int lp_cli_load_rank(const lp_cli_job *job, int32_t rank, lp_cli_load *load);
+void lp_cli_load_free(lp_cli_load *load);
+
+/* "x.lpt.digests" in memory of malloc. */
+char *lp_cli_sidecar_path(const char *trace_path);
+
+/* Whether a destination's name matches --tensor. */
+bool lp_cli_is_selected(void *job, const lp_destination *dest);
+
+int lp_cli_explain(lp_cli *cli); /* also replay --dry-run */
+int lp_cli_replay(lp_cli *cli);
+int lp_cli_verify(lp_cli *cli);
+
+#endif

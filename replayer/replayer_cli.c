@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The commands of this room: explain, replay, verify. */
+#include "replayer/replay_cli.h"
+
+static const lp_option replay_options[] = {
+    {"checkpoint", 0, "PATH", NULL, "a safetensors file, an index or a folder"},
+    {"rank", 0, "RANKS", NULL, "ranks to load, such as 3, 0-7 or all (default all that the trace has)"},
+    {"device", 0, "DEVICE", NULL, "where to load to (default cpu)"},
+    {"output", 'o', "DIR", NULL, "write rank-NNNNN.safetensors of each rank there"},
+    {"force", 'f', NULL, NULL, "replace existing files"},
+    {"mode", 0, "MODE", "cold|direct|layerwise|dummy", "how to load (default cold); dummy needs no checkpoint"},
+    {"tensor", 0, "GLOB", NULL, "only destinations whose name matches, and what they need"},
+    {"staging", 0, "BYTES", NULL, "most host memory to stage in, such as 256MiB (default: as much as needed)"},
+    {"allow-fallbacks", 0, NULL, NULL, "leave out names that the trace cannot load"},
+    {"verify", 0, NULL, NULL, "compare with the digests of earlier loads, and read back what was written"},
+    {"dry-run", 0, NULL, NULL, "say what would be done, like 'loadplan explain'"},
+    {"format", 0, "FORMAT", "text|json", "of --dry-run (default text)"},
+};
+
+static const lp_option verify_options[] = {
+    {"checkpoint", 0, "PATH", NULL, "a safetensors file, an index or a folder"},
+    {"rank", 0, "RANKS", NULL, "ranks to verify, such as 3, 0-7 or all (default all that the trace has)"},
+    {"against", 0, "DIR", NULL, "compare with the rank files in a folder instead of kept digests"},
+    {"staging", 0, "BYTES", NULL, "most host memory to stage in (default: as much as needed)"},
+    {"allow-fallbacks", 0, NULL, NULL, "leave out names that the trace cannot load"},
+};
+
+static const lp_option explain_options[] = {
+    {"rank", 0, "RANKS", NULL, "ranks to explain, such as 3, 0-7 or all (default all that the trace has)"},
+    {"families", 0, NULL, NULL, "show what each family of names costs"},
+    {"top", 0, "N", NULL, "families to show in text, largest first (default 10)"},
+    {"disk-rate", 0, "RATE", NULL, "bytes a second of the disk, for estimates (default 1800000000)"},
+    {"link-rate", 0, "RATE", NULL, "bytes a second from memory to the device (default 50000000000)"},
+    {"format", 0, "FORMAT", "text|json", "how to print (default text)"},
+    {"output", 'o', "FILE", NULL, "write there instead of standard output"},
+    {"force", 'f', NULL, NULL, "replace an existing output"},
+};
+
+#define COUNT(list) (int)(sizeof(list) / sizeof(list)[0])
+
+const lp_command lp_replayer_commands[] = {
+    {.name = "explain",
+     .arguments = "TRACE",
+     .summary = "show what a load from a trace reads, writes and costs",
+     .details =
+         "For each rank: bytes and ranges read, bytes written, staging, derives, fallbacks with reason and place, "
+         "and what that takes at given rates. The seconds are estimates, everything else is what the plan "
+         "does.\n\n"
+         "Example:  loadplan explain v4.lpt --rank 3 --families",
+     .options = explain_options,
+     .option_count = COUNT(explain_options),
+     .least = 1,
+     .most = 1,
+     .run = lp_cli_explain},
+    {.name = "replay",
+     .arguments = "TRACE",
+     .summary = "load a checkpoint as a trace says",
+     .details =
+         "Reads the bytes that each rank needs and no others, and writes one safetensors file for each rank: "
+         "dimensions in physical order, with logical shape, strides, layout and aliases in its metadata. Digests "
+         "of the loaded tensors are kept in TRACE.digests.\n\n"
+         "Exit codes: 0 loaded; 1 incomplete, a check of loaded values failed, or --verify found a difference; "
+         "3 bad data; 4 a file cannot be read or written; 5 the trace is of another checkpoint.\n\n"
+         "Example:  loadplan replay v4.lpt --checkpoint ./ckpt --rank 3 -o out",
+     .options = replay_options,
+     .option_count = COUNT(replay_options),
+     .least = 1,
+     .most = 1,
+     .run = lp_cli_replay},
+    {.name = "verify",
+     .arguments = "TRACE",
+     .summary = "load again and compare with an earlier load",
+     .details = "Loads into memory and compares every tensor with the digests that 'loadplan replay' kept, or with the "
+                "rank files of --against. Tensors that differ are named.\n\n"
+                "Exit codes: 0 all equal; 1 some differ; 3 bad data or nothing to compare with; 5 the trace is of "
+                "another checkpoint.\n\n"
+                "Example:  loadplan verify v4.lpt --checkpoint ./ckpt --rank all",
+     .options = verify_options,
+     .option_count = COUNT(verify_options),
+     .least = 1,
+     .most = 1,
+     .run = lp_cli_verify},
+};
+
+const int lp_replayer_command_count = COUNT(lp_replayer_commands);
