@@ -212,6 +212,28 @@ static lp_status part_by_steps(parting *p, const lp_work *a, const knife *k, lp_
     return cut_at(p, a, b->dst_off + middle * width, part_by_box, part_by_box, k, err);
 }
 
+/* Splits a box into one whose outermost steps go together by `group` (at least two such groups), and the steps that are
+ * left over, if any: rest->run == 0 otherwise. */
+static void regroup(const lp_work *w, int64_t group, lp_work *grouped, lp_work *rest)
+{
+    const lp_mode step = w->mode[0];
+    const int64_t groups = step.extent / group, left = step.extent % group;
+    rest->run = 0;
+    if (left > 0)
+        *rest = lp_work_steps(w, 0, groups * group, left);
+    *grouped = *w;
+    memmove(grouped->mode + 1, w->mode, (size_t)w->rank * sizeof *w->mode);
+    grouped->rank++;
+    grouped->mode[0] = (lp_mode){groups, step.src_stride * group, step.dst_stride * group};
+    grouped->mode[1].extent = group;
+}
+
+static bool can_regroup(const lp_work *w, int64_t wanted)
+{
+    const lp_mode step = w->mode[0];
+    return wanted % step.dst_stride == 0 && step.extent / (wanted / step.dst_stride) >= 2 && w->rank < LP_MAP_RANK;
+}
+
 /* What of `a` lies between the ends of the knife's box, which has modes. */
 static lp_status part_overlap(parting *p, const lp_work *a, const knife *k, lp_error *err)
 {
@@ -224,10 +246,23 @@ static lp_status part_overlap(parting *p, const lp_work *a, const knife *k, lp_e
             return part_by_steps(p, a, k, err);
         return part_run(p, a, b, err);
     }
-    if (a->mode[0].dst_stride == width)
+    const int64_t own = a->mode[0].dst_stride;
+    if (own == width)
         return part_equal_steps(p, a, b, err);
-    if (a->mode[0].dst_stride < width)
+    lp_work grouped, rest;
+    if (own < width && can_regroup(a, width)) {
+        regroup(a, width / own, &grouped, &rest);
+        LP_TRY(part_by_box(p, &grouped, k, err));
+        return rest.run > 0 ? part_by_box(p, &rest, k, err) : LP_OK;
+    }
+    if (own < width)
         return part_by_steps(p, a, k, err);
+    if (can_regroup(b, own)) {
+        regroup(b, own / width, &grouped, &rest);
+        const knife two = {.box = &rest, .earlier = &grouped};
+        return rest.run > 0 ? cut_at(p, a, rest.dst_off, part_by_earlier, part_by_box, &two, err)
+                            : part_by_earlier(p, a, &two, err);
+    }
     for (int64_t i = 0; i < a->mode[0].extent; i++) {
         const lp_work one = lp_work_steps(a, 0, i, 1);
         LP_TRY(part_by_box(p, &one, k, err));

@@ -82,7 +82,7 @@ lp_status lp_map_source_range(const lp_map **out, const lp_map *map, int64_t lo,
         return lp_fail(err, LP_E_ARGUMENT, "a fill has no source range");
     const int64_t low = lp_clamp(lo, -LP_MAP_FAR, LP_MAP_FAR), high = lp_clamp(hi, -LP_MAP_FAR, LP_MAP_FAR);
     lp_status status = LP_OK;
-    for (int32_t b = 0; b < map->nbox && status == LP_OK; b++) {
+    for (int32_t b = 0; b < map->nbox && low < high && status == LP_OK; b++) {
         lp_work w;
         lp_work_from_box(&w, &map->box[b]);
         status = lp_work_source_range(&list, &w, low, high, &work, err);

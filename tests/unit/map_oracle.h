@@ -60,17 +60,14 @@ typedef struct pair {
 } pair;
 
 typedef struct function {
-    pair *at; /* room for ORACLE_UNITS */
-    int64_t count;
+    pair *at;
+    int64_t count, capacity; /* at most ORACLE_UNITS */
     int32_t src_elem, dst_elem;
 } function;
 
 static inline function function_new(int32_t src_elem, int32_t dst_elem)
 {
-    function f = {malloc(ORACLE_UNITS * sizeof(pair)), 0, src_elem, dst_elem};
-    if (f.at == NULL)
-        abort();
-    return f;
+    return (function){malloc(sizeof(pair)), 0, 1, src_elem, dst_elem};
 }
 
 static inline void function_free(function *f)
@@ -81,7 +78,11 @@ static inline void function_free(function *f)
 
 static inline void function_add(function *f, int64_t dst, int64_t src)
 {
-    if (f->count >= ORACLE_UNITS)
+    if (f->count == f->capacity) {
+        f->capacity = f->capacity < 64 ? 64 : f->capacity * 2;
+        f->at = f->capacity <= ORACLE_UNITS ? realloc(f->at, (size_t)f->capacity * sizeof *f->at) : NULL;
+    }
+    if (f->at == NULL)
         abort();
     f->at[f->count++] = (pair){dst, f->src_elem == 0 ? 0 : src};
 }

@@ -49,7 +49,8 @@ static int random_factors(rng *r, int64_t count, int64_t *size, int most)
 static step step_pick(rng *r, lp_view *v, model *m)
 {
     step s = {.cuts = true};
-    int dim = random_dim(r, m), d;
+    int d = 0;
+    const int dim = random_dim(r, m);
     const bool legal_dim = m->ndim > 0 && resolve(m, dim, &d);
     const int64_t size = legal_dim ? m->size[d] : 1;
     const int64_t a = rng_between(r, -size - 1, size + 1), b = rng_between(r, -1, size + 1);
@@ -519,7 +520,7 @@ static bool copy_function(function *f, const model *dst, const model *src)
         return function_sort(f);
     }
     /* bits first; then every destination byte must be whole, from one source byte, in order */
-    static function bits = {NULL, 0, 1, 1};
+    static function bits = {NULL, 0, 0, 1, 1};
     if (bits.at == NULL)
         bits = function_new(1, 1);
     bits.count = 0;
@@ -569,7 +570,7 @@ static void check_copy(rng *r, const lp_view *src, const model *src_model, int64
         return;
     if (!random_destination(r, &wide, dtype, &dst, &dst_model, &dst_bytes, seed))
         return;
-    function f = {NULL, 0, 1, 1};
+    function f = {NULL, 0, 0, 1, 1};
     lp_error err = {0};
     const lp_map *map = NULL;
     const bool legal = copy_function(&f, &dst_model, &wide);
