@@ -2,7 +2,7 @@
 /* The `bert` loader, on the names and shapes of a 6-layer sentence encoder. */
 #include "test_loader_run.h"
 
-static const char CONFIG[] = "{\"architectures\": [\"BertModel\"], \"model_type\": \"bert\", \"hidden_size\": 384, "
+static const char CONFIG[] = "{\"architectures\": [\"BertModel\"], \"model_type\": \"bert\", \"hidden_size\": 48, "
                              "\"num_attention_heads\": 12, \"num_hidden_layers\": 6, \"vocab_size\": 30522}";
 
 static void add_linear(lp_checkpoint *c, const char *stem, int64_t rows, int64_t columns)
@@ -13,17 +13,17 @@ static void add_linear(lp_checkpoint *c, const char *stem, int64_t rows, int64_t
 
 static void add_norm(lp_checkpoint *c, const char *stem)
 {
-    add_named(c, LP_F32, SHAPE(384), "%s.weight", stem);
-    add_named(c, LP_F32, SHAPE(384), "%s.bias", stem);
+    add_named(c, LP_F32, SHAPE(48), "%s.weight", stem);
+    add_named(c, LP_F32, SHAPE(48), "%s.bias", stem);
 }
 
 static lp_checkpoint *encoder(const char *prefix)
 {
     lp_checkpoint *c = new_checkpoint();
     char stem[128];
-    add_named(c, LP_F32, SHAPE(30522, 384), "%sembeddings.word_embeddings.weight", prefix);
-    add_named(c, LP_F32, SHAPE(512, 384), "%sembeddings.position_embeddings.weight", prefix);
-    add_named(c, LP_F32, SHAPE(2, 384), "%sembeddings.token_type_embeddings.weight", prefix);
+    add_named(c, LP_F32, SHAPE(30522, 48), "%sembeddings.word_embeddings.weight", prefix);
+    add_named(c, LP_F32, SHAPE(512, 48), "%sembeddings.position_embeddings.weight", prefix);
+    add_named(c, LP_F32, SHAPE(2, 48), "%sembeddings.token_type_embeddings.weight", prefix);
     add_named(c, LP_I64, SHAPE(1, 512), "%sembeddings.position_ids", prefix);
     snprintf(stem, sizeof stem, "%sembeddings.LayerNorm", prefix);
     add_norm(c, stem);
@@ -31,21 +31,21 @@ static lp_checkpoint *encoder(const char *prefix)
         static const char *const attention[] = {"query", "key", "value"};
         for (int i = 0; i < 3; i++) {
             snprintf(stem, sizeof stem, "%sencoder.layer.%d.attention.self.%s", prefix, layer, attention[i]);
-            add_linear(c, stem, 384, 384);
+            add_linear(c, stem, 48, 48);
         }
         snprintf(stem, sizeof stem, "%sencoder.layer.%d.attention.output.dense", prefix, layer);
-        add_linear(c, stem, 384, 384);
+        add_linear(c, stem, 48, 48);
         snprintf(stem, sizeof stem, "%sencoder.layer.%d.attention.output.LayerNorm", prefix, layer);
         add_norm(c, stem);
         snprintf(stem, sizeof stem, "%sencoder.layer.%d.intermediate.dense", prefix, layer);
-        add_linear(c, stem, 1536, 384);
+        add_linear(c, stem, 192, 48);
         snprintf(stem, sizeof stem, "%sencoder.layer.%d.output.dense", prefix, layer);
-        add_linear(c, stem, 384, 1536);
+        add_linear(c, stem, 48, 192);
         snprintf(stem, sizeof stem, "%sencoder.layer.%d.output.LayerNorm", prefix, layer);
         add_norm(c, stem);
     }
     snprintf(stem, sizeof stem, "%spooler.dense", prefix);
-    add_linear(c, stem, 384, 384);
+    add_linear(c, stem, 48, 48);
     seal_checkpoint(c);
     return c;
 }
@@ -74,7 +74,7 @@ static void every_tensor_is_loaded_or_declined(void **state)
 static void tensor_parallel_ranks(void **state)
 {
     (void)state;
-    enum { ROW = 384 * 4 };
+    enum { ROW = 48 * 4 };
     static const char *const part[] = {"query", "key", "value"};
     lp_checkpoint *c = encoder("");
     lp_trace *t = load(c, (lp_loader_options){.layout = {.tp = 4}}, CONFIG);
@@ -82,18 +82,18 @@ static void tensor_parallel_ranks(void **state)
         run x = run_scope(t, rank);
         assert_all_written_once(&x);
         for (int i = 0; i < 3; i++) {
-            assert_source(&x, "encoder.layer.5.attention.self.qkv_proj.weight", i * 96 * ROW,
-                          named("encoder.layer.5.attention.self.%s.weight", part[i]), rank * 96 * ROW, 96 * ROW);
-            assert_source(&x, "encoder.layer.5.attention.self.qkv_proj.bias", i * 96 * 4,
-                          named("encoder.layer.5.attention.self.%s.bias", part[i]), rank * 96 * 4, 96 * 4);
+            assert_source(&x, "encoder.layer.5.attention.self.qkv_proj.weight", i * 12 * ROW,
+                          named("encoder.layer.5.attention.self.%s.weight", part[i]), rank * 12 * ROW, 12 * ROW);
+            assert_source(&x, "encoder.layer.5.attention.self.qkv_proj.bias", i * 12 * 4,
+                          named("encoder.layer.5.attention.self.%s.bias", part[i]), rank * 12 * 4, 12 * 4);
         }
         assert_source(&x, "encoder.layer.2.intermediate.dense.bias", 0, "encoder.layer.2.intermediate.dense.bias",
-                      rank * 384 * 4, 384 * 4);
-        for (int64_t row = 0; row < 384; row++)
+                      rank * 48 * 4, 48 * 4);
+        for (int64_t row = 0; row < 48; row++)
             assert_source(&x, "encoder.layer.0.output.dense.weight", row * ROW, "encoder.layer.0.output.dense.weight",
                           row * 4 * ROW + rank * ROW, ROW);
         assert_source(&x, "encoder.layer.0.output.dense.bias", 0, "encoder.layer.0.output.dense.bias", 0, ROW);
-        assert_source(&x, "pooler.dense.weight", 0, "pooler.dense.weight", 0, 384 * ROW);
+        assert_source(&x, "pooler.dense.weight", 0, "pooler.dense.weight", 0, 48 * ROW);
         assert_int_equal(dest_of(&x, "embeddings.word_embeddings.weight")->shape[0], 7632);
         if (rank == 3)
             assert_zero(&x, "embeddings.word_embeddings.weight", 7626 * ROW, 6 * ROW);

@@ -236,7 +236,7 @@ static inline void assert_checked(const lp_trace *t)
     lp_error err;
     if (lp_check(&f, t, &err) != LP_OK)
         fail_msg("%s", err.text);
-    for (int64_t i = 0; f != NULL && i < lp_findings_count(f); i++) {
+    for (int64_t i = 0; i < lp_findings_count(f); i++) {
         const lp_finding *x = lp_findings_at(f, i);
         if (x->level == LP_DENY)
             fail_msg("%s: %s: %s", x->rule->id, x->tensor, x->text);
