@@ -114,13 +114,21 @@ static lp_status note_map(lp_differ *d, const lp_record *a, const lp_record *b, 
     if (b->kind == LP_KIND_FILL && a->fill_bits != b->fill_bits)
         return lp_findings_text(d->findings, err, "'%s' is filled with 0x%" PRIx64 ", was 0x%" PRIx64, dest,
                                 b->fill_bits, a->fill_bits);
+    if (a->dst_off != b->dst_off && lp_map_equal(a->map, b->map))
+        return lp_findings_text(d->findings, err, "'%s' goes to byte %" PRId64 " of '%s' and on, went to byte %" PRId64,
+                                tensor, b->dst_off, dest, a->dst_off);
+    if (lp_map_equal(a->map, b->map))
+        return lp_findings_text(d->findings, err,
+                                "byte %" PRId64 " of '%s' and on come from byte %" PRId64
+                                " of '%s', came from byte %" PRId64,
+                                b->dst_off, dest, b->src_off, tensor, a->src_off);
     char is[160], was[160];
     lp_map_text(b->map, is, sizeof is);
     lp_map_text(a->map, was, sizeof was);
     return lp_findings_text(d->findings, err,
-                            "'%s' writes '%s' from source byte %" PRId64 " at byte %" PRId64 " as %s, was from %" PRId64
-                            " at %" PRId64 " as %s",
-                            tensor, dest, b->src_off, b->dst_off, is, a->src_off, a->dst_off, was);
+                            "'%s' from byte %" PRId64 " to byte %" PRId64 " of '%s' by %s, was from %" PRId64
+                            " to %" PRId64 " by %s",
+                            tensor, b->src_off, b->dst_off, dest, is, a->src_off, a->dst_off, was);
 }
 
 static lp_status compare_order(lp_differ *d, const lp_record *a, const lp_record *b, lp_error *err)

@@ -442,6 +442,26 @@ static void every_rule_has_an_id_and_a_sentence(void **unused)
     assert_null(lp_rule_find("no_such_rule"));
 }
 
+/* The tables of docs/check.md and docs/diff.md are the table of the code. */
+static void every_rule_is_documented(void **unused)
+{
+    (void)unused;
+    static const char *const levels[] = {"allow", "warn", "deny"};
+    char *text[2];
+    int64_t bytes;
+    assert_ok(lp_read_file(NULL, TEST_CASES "/../../docs/check.md", 1 << 20, &text[0], &bytes, ERR));
+    assert_ok(lp_read_file(NULL, TEST_CASES "/../../docs/diff.md", 1 << 20, &text[1], &bytes, ERR));
+    for (int i = 0; i < lp_rule_count(); i++) {
+        const lp_rule *r = lp_rule_at(i);
+        char row[512];
+        snprintf(row, sizeof row, "\n| `%s` | %s | %s |\n", r->id, levels[r->level], r->sentence);
+        if (strstr(text[r->of_diff], row) == NULL)
+            fail_msg("not documented:%s", row);
+    }
+    lp_release(NULL, text[0]);
+    lp_release(NULL, text[1]);
+}
+
 static void every_allocation_may_fail(void **unused)
 {
     (void)unused;
@@ -498,6 +518,7 @@ int main(void)
         cmocka_unit_test(another_checkpoint_may_lack_names_or_shapes),
         cmocka_unit_test(what_cannot_be_proven_is_denied),
         cmocka_unit_test(every_rule_has_an_id_and_a_sentence),
+        cmocka_unit_test(every_rule_is_documented),
         cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
