@@ -12,7 +12,7 @@ static lp_status fault(const lp_destination *dest, lp_status code, const char *w
     return lp_fail_at(err, code, dest->name, -1, "destination '%s' %s", dest->name, what);
 }
 
-static bool is_fit_text(const char *text)
+bool lp_text_is_fit(const char *text)
 {
     size_t bad_off;
     const size_t bytes = text == NULL ? 0 : strlen(text);
@@ -83,8 +83,8 @@ lp_status lp_destination_check(const lp_destination *dest, lp_status code, lp_er
 {
     if (dest->name == NULL || dest->name[0] == '\0')
         return lp_fail(err, code, "a destination has no name");
-    if (!is_fit_text(dest->name) || !is_fit_text(dest->storage) || !is_fit_text(dest->layout) ||
-        !is_fit_text(dest->group))
+    if (!lp_text_is_fit(dest->name) || !lp_text_is_fit(dest->storage) || !lp_text_is_fit(dest->layout) ||
+        !lp_text_is_fit(dest->group))
         return fault(dest, code, "has a text that is too long or not UTF-8", err);
     if (lp_dtype_bits(dest->dtype) == 0)
         return fault(dest, code, "has no dtype", err);

@@ -146,8 +146,8 @@ lp_status lp_derive_check(const lp_trace *t, const lp_rows *rows, const lp_deriv
 {
     if (derive->dest != LP_NONE && derive->dest >= rows->ndest)
         return lp_fail(err, code, "a derive names destination %" PRIu32 " of %" PRIu32, derive->dest, rows->ndest);
-    if (derive->error_text != NULL && strlen(derive->error_text) > LP_TEXT_BYTES_MAX)
-        return lp_fail(err, code, "the error text of a derive is longer than %d bytes", LP_TEXT_BYTES_MAX);
+    if (!lp_text_is_fit(derive->error_text))
+        return lp_fail(err, code, "the error text of a derive is too long or not UTF-8");
     LP_TRY(lp_derive_nodes_check(derive, code, err));
     for (uint32_t i = 0; i < derive->ninput; i++)
         LP_TRY(input_check(t, rows, derive, i, code, err));
@@ -177,10 +177,8 @@ lp_status lp_refusal_check(const lp_trace *t, const lp_rows *rows, const lp_refu
         return lp_fail(err, code, "a refusal names checkpoint tensor %" PRIu32 " of %" PRId64, refusal->name,
                        lp_checkpoint_count(t->checkpoint));
     const char *name = name_of(t, refusal->name);
-    if ((refusal->operation != NULL && strlen(refusal->operation) > LP_TEXT_BYTES_MAX) ||
-        (refusal->reason != NULL && strlen(refusal->reason) > LP_TEXT_BYTES_MAX))
-        return lp_fail_at(err, code, name, -1, "a text of the refusal of '%s' is longer than %d bytes", name,
-                          LP_TEXT_BYTES_MAX);
+    if (!lp_text_is_fit(refusal->operation) || !lp_text_is_fit(refusal->reason))
+        return lp_fail_at(err, code, name, -1, "a text of the refusal of '%s' is too long or not UTF-8", name);
     if (refusal->dest == LP_NONE)
         return refusal->map == NULL
                    ? LP_OK

@@ -244,6 +244,7 @@ static int compare_layouts(const void *a, const void *b)
 }
 
 typedef struct layout_list {
+    lp_arena arena; /* ids outlive the rows that they came from */
     layout_use *item;
     int64_t count, capacity;
 } layout_list;
@@ -257,10 +258,10 @@ static lp_status add_layouts(const lp_trace *t, layout_list *list, const lp_rows
             continue;
         if (!lp_grow(t->platform.alloc, (void **)&list->item, &list->capacity, list->count + 1, sizeof *list->item))
             return lp_fail_memory(err);
-        list->item[list->count] = use;
-        list->item[list->count++].id = lp_trace_text(t, use.id); /* outlives the rows */
-        if (list->item[list->count - 1].id == NULL)
+        const char *id = lp_arena_text(&list->arena, use.id, strlen(use.id));
+        if (id == NULL)
             return lp_fail_memory(err);
+        list->item[list->count++] = (layout_use){id, use.version};
     }
     /* Short again after every scope: ranks use the same few layouts. */
     if (list->count > 1)
@@ -311,6 +312,7 @@ lp_status lp_trace_structure_key(const lp_trace *t, uint8_t key[32], lp_error *e
     lp_status status = LP_OK;
     writer w;
     uint8_t unused[32];
+    lp_arena_init(&layouts.arena, t->platform.alloc);
     begin(&w, "loadplan structure 1");
     put_catalogue(&w, t->checkpoint);
     put_text(&w, t->header.loader);
@@ -341,6 +343,7 @@ lp_status lp_trace_structure_key(const lp_trace *t, uint8_t key[32], lp_error *e
     }
 
 free_layouts:
+    lp_arena_free(&layouts.arena);
     lp_release(t->platform.alloc, layouts.item);
     if (status == LP_OK)
         return end(&w, key, err);

@@ -147,6 +147,9 @@ lp_status lp_checkpoint_copy(lp_checkpoint **out, const lp_checkpoint *from, con
 
 /* ---- rows: validation and identities ----------------------------------------------------------------------------- */
 
+/* A text that rows may carry: NULL, or UTF-8 of at most LP_TEXT_BYTES_MAX bytes. */
+bool lp_text_is_fit(const char *text);
+
 /* Each names the row in its text and fails with `code` (LP_E_ARGUMENT for callers of the builder, LP_E_CORRUPT for
  * files). */
 lp_status lp_destination_check(const lp_destination *dest, lp_status code, lp_error *err);

@@ -800,7 +800,7 @@ static void the_catalogue_is_copied_without_local_paths(void **state)
 
 /* Everything that the builder can be asked to keep, with overlaps and refusals. */
 static lp_status build_busy_trace(const lp_checkpoint *c, const lp_platform *platform, const lp_map *copy,
-                                  const lp_map *fill, lp_error *err)
+                                  const lp_map *fill, const lp_map *gather, bool refuse_both, lp_error *err)
 {
     lp_trace *t;
     LP_TRY(lp_trace_new(&t, c, &(lp_trace_header){.loader = "busy"}, platform, err));
@@ -813,8 +813,8 @@ static lp_status build_busy_trace(const lp_checkpoint *c, const lp_platform *pla
     LP_TRY_GOTO(lp_trace_add_destination(t, &dest, &d, err), close_trace);
     LP_TRY_GOTO(lp_trace_add_provenance(t, &(lp_provenance){.file = "f", .line = 1}, &place, err), close_trace);
     const lp_map *moved = NULL;
-    for (uint32_t name = 0; name < 4; name++) {
-        for (int64_t part = 0; part < 3; part++) {
+    for (int64_t part = 0; part < 3; part++) { /* names alternate: their calls are taken apart */
+        for (uint32_t name = 0; name < 4; name++) {
             LP_TRY_GOTO(lp_map_shift(&moved, copy, part, part * 7 + name * 3, NULL, err), close_trace);
             status =
                 lp_trace_add_record(t, &(lp_record){.name = name, .dest = d, .map = moved, .provenance = place}, err);
@@ -825,6 +825,16 @@ static lp_status build_busy_trace(const lp_checkpoint *c, const lp_platform *pla
     LP_TRY_GOTO(
         lp_trace_add_record(t, &(lp_record){.name = LP_NAME_BEGIN, .dest = d, .map = fill, .provenance = LP_NONE}, err),
         close_trace);
+    const lp_derive_input input[] = {{.staged = true, .index = 3, .dtype = LP_U8, .count = 64, .map = gather},
+                                     {.staged = true, .index = 0, .dtype = LP_U8, .count = 64, .map = gather}};
+    const lp_node node[] = {{.op = LP_OP_INPUT, .dtype = LP_U8, .count = 64}};
+    const lp_derive derive = {
+        .dest = d, .nnode = 1, .ninput = 1, .node = node, .input = &input[1], .map = gather, .provenance = LP_NONE};
+    LP_TRY_GOTO(lp_trace_add_derive(t, &derive, err), close_trace);
+    const lp_derive refused = {
+        .dest = d, .nnode = 1, .ninput = 2, .node = node, .input = input, .map = gather, .provenance = LP_NONE};
+    if (refuse_both)
+        LP_TRY_GOTO(lp_trace_add_derive(t, &refused, err), close_trace);
     LP_TRY_GOTO(lp_trace_add_refusal(t, &(lp_refusal){.name = 3, .dest = LP_NONE, .operation = "o"}, err), close_trace);
     status = lp_trace_seal(t, err);
 
@@ -837,27 +847,30 @@ static void every_allocation_may_fail(void **state)
 {
     (void)state;
     lp_checkpoint *c = small_checkpoint(4, 100);
-    const lp_map *copy = byte_map(0, 0, 5, 3, 9, 6), *fill = fill_map(0, 64, 1, 0);
+    const lp_map *copy = byte_map(0, 0, 5, 3, 9, 6), *fill = fill_map(0, 64, 1, 0),
+                 *gather = byte_map(0, 0, 64, 1, 0, 0);
     failing_alloc failing = {0};
     const lp_alloc table = {.size = sizeof table, .context = &failing, .resize = failing_resize};
     const lp_platform platform = {.alloc = &table};
-    lp_error err;
-    int64_t n = 0;
-    lp_status status;
-    do {
-        failing = (failing_alloc){.fail_at = ++n};
-        err = (lp_error){0};
-        status = build_busy_trace(c, &platform, copy, fill, &err);
-        assert_int_equal(failing.live, 0);
-        if (status != LP_OK) {
-            assert_int_equal(status, LP_E_MEMORY);
-            assert_int_equal(err.code, LP_E_MEMORY);
-        }
-    } while (status != LP_OK && n < 10000);
-    assert_int_equal(status, LP_OK);
-    assert_true(n > 40); /* the loop did inject failures */
+    for (int refuse_both = 0; refuse_both < 2; refuse_both++) {
+        int64_t n = 0;
+        lp_status status;
+        do {
+            lp_error err = {0};
+            failing = (failing_alloc){.fail_at = ++n};
+            status = build_busy_trace(c, &platform, copy, fill, gather, refuse_both, &err);
+            assert_int_equal(failing.live, 0);
+            if (status != LP_OK) {
+                assert_int_equal(status, LP_E_MEMORY);
+                assert_int_equal(err.code, LP_E_MEMORY);
+            }
+        } while (status != LP_OK && n < 10000);
+        assert_int_equal(status, LP_OK);
+        assert_true(n > 100); /* the loop did inject failures */
+    }
     lp_map_free(copy, NULL);
     lp_map_free(fill, NULL);
+    lp_map_free(gather, NULL);
     lp_checkpoint_close(c);
 }
 
