@@ -383,7 +383,7 @@ lp_status lp_cover(lp_cover_report *out, const lp_map *target, const lp_cover_it
         memo = own;
     }
     lp_status status = LP_OK;
-    memo_key key;
+    memo_key key = {0};
     bool clean = false, remember = own == NULL;
     if (!lp_grow(memo->alloc, (void **)&memo->item, &memo->item_capacity, count, sizeof(*memo->item))) {
         status = lp_fail_memory(err);
