@@ -33,7 +33,8 @@ static int authorise(void *context, int action, const char *a, const char *b, co
     case SQLITE_RECURSIVE:
         return SQLITE_OK;
     case SQLITE_READ:
-        return a != NULL && strncmp(a, "v_", 2) == 0 ? SQLITE_OK : SQLITE_DENY;
+        /* Without a column: something is counted, such as the rows of a WITH. */
+        return (b != NULL && b[0] == '\0') || (a != NULL && strncmp(a, "v_", 2) == 0) ? SQLITE_OK : SQLITE_DENY;
     case SQLITE_FUNCTION:
         return b != NULL && sqlite3_stricmp(b, "load_extension") != 0 ? SQLITE_OK : SQLITE_DENY;
     default:
@@ -98,7 +99,9 @@ static lp_status prepare(query *q, const char *sql, sqlite3_stmt **out, lp_error
         sqlite3_finalize(more);
         return lp_fail(err, LP_E_ARGUMENT, "the query holds more than one statement");
     }
-    return sqlite3_stmt_readonly(*out) ? LP_OK : lp_fail(err, LP_E_ARGUMENT, "the query is no SELECT");
+    return sqlite3_stmt_readonly(*out) && sqlite3_column_count(*out) > 0
+               ? LP_OK
+               : lp_fail(err, LP_E_ARGUMENT, "the query is no SELECT");
 }
 
 /* The cells of the row at hand; false when out of memory. */

@@ -10,6 +10,7 @@
 #include "traces/trace_private.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 
 typedef enum table_kind { T_NAMES, T_SCOPES, T_DESTINATIONS, T_RECORDS, T_DERIVES, T_REFUSALS, T_COUNT } table_kind;
 
@@ -579,7 +580,14 @@ static const sqlite3_module module = {
 int lp_query_register(sqlite3 *db, lp_query_source *source)
 {
     for (int t = 0; t < T_COUNT; t++) {
-        const int code = sqlite3_create_module(db, tables[t].name, &module, source);
+        char sql[64];
+        sqlite3_stmt *probe = NULL;
+        int code = sqlite3_create_module(db, tables[t].name, &module, source);
+        /* A table is declared at its first use, which an authorizer would forbid later. */
+        snprintf(sql, sizeof sql, "SELECT 1 FROM %s", tables[t].name);
+        if (code == SQLITE_OK)
+            code = sqlite3_prepare_v2(db, sql, -1, &probe, NULL);
+        sqlite3_finalize(probe);
         if (code != SQLITE_OK)
             return code;
     }

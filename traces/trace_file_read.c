@@ -9,6 +9,8 @@
 #include "traces/json_pull.h"
 #include "traces/row_codec.h"
 
+enum { NAMES_AT_ONCE = 1 << 20 };
+
 typedef struct reader {
     lp_trace_db db;
     const char *path;
@@ -258,6 +260,11 @@ static lp_status read_catalogue(reader *r)
     LP_TRY(each_row(r, "SELECT id, path, bytes, sha256 FROM files ORDER BY id", file_row));
     if (r->seen != r->files)
         return corrupt(r, "files", r->seen, "another number of files than stated");
+    /* Room in one piece, as long as the number is one that a real checkpoint has: it is not proven yet. */
+    const int64_t room = r->names < NAMES_AT_ONCE ? r->names : NAMES_AT_ONCE;
+    if (!lp_grow(r->platform.alloc, (void **)&r->checkpoint->tensor, &r->checkpoint->capacity, room,
+                 sizeof *r->checkpoint->tensor))
+        return lp_fail_memory(r->err);
     LP_TRY(each_row(r, "SELECT first, names, frame FROM catalogue ORDER BY first", catalogue_row));
     if (lp_checkpoint_count(r->checkpoint) != r->names)
         return corrupt(r, "catalogue", r->seen, "another number of names than stated");
