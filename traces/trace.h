@@ -471,7 +471,7 @@ typedef struct lp_destination {
     uint32_t flags;      /* LP_DEST_* */
     uint64_t dummy_bits; /* one element, little endian */
     int32_t slot_dim;    /* logical dimension that counts expert slots, or -1 */
-    int32_t slot_count;  /* its extent */
+    int32_t slot_count;  /* its extent; 0: no expert slots */
 } lp_destination;
 
 typedef enum lp_kind { LP_KIND_COPY = 1, LP_KIND_CAST = 2, LP_KIND_REPLICATE = 3, LP_KIND_FILL = 4 } lp_kind;
@@ -490,7 +490,7 @@ typedef struct lp_record {
     uint8_t kind;                 /* lp_kind: follows from the map and the dtypes, see lp_record_kind */
     uint8_t src_dtype, dst_dtype; /* of a cast; 0 otherwise */
     uint8_t reserved;
-    uint32_t seq; /* > 0 where records of different names overlap: apply in rising order; else 0 */
+    uint32_t seq; /* > 0 where records of different names overlap: apply in rising order, equal ones in any; else 0 */
     int64_t src_off, dst_off;
     uint64_t fill_bits;  /* of a fill: map->dst_elem low bytes */
     const lp_map *map;   /* shared, owned by the trace */

@@ -538,7 +538,7 @@ static void random_traces_agree_with_the_oracle(void **state)
     (void)state;
     const char *seed = getenv("LOADPLAN_SEED"), *rounds = getenv("LOADPLAN_ROUNDS");
     const uint64_t base = seed != NULL ? strtoull(seed, NULL, 10) : 20261130;
-    const int64_t count = rounds != NULL ? strtoll(rounds, NULL, 10) : 10000;
+    const int64_t count = rounds != NULL ? strtoll(rounds, NULL, 10) : 4000;
     for (int64_t round = 0; round < count; round++) {
         uint64_t random = running_seed = base + (uint64_t)round;
         oracle o = {0};

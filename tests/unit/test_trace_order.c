@@ -244,7 +244,7 @@ static void what_means_nothing_changes_nothing(void **state)
     (void)state;
     const char *seed = getenv("LOADPLAN_SEED"), *rounds = getenv("LOADPLAN_ROUNDS");
     const uint64_t base = seed != NULL ? strtoull(seed, NULL, 10) : 20261130;
-    const int64_t count = rounds != NULL ? strtoll(rounds, NULL, 10) : 6000;
+    const int64_t count = rounds != NULL ? strtoll(rounds, NULL, 10) : 2500;
     int64_t ordered = 0, split = 0;
     for (int64_t round = 0; round < count; round++) {
         uint64_t random = running_seed = base + (uint64_t)round;
