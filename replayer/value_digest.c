@@ -10,7 +10,7 @@
 #define LANE1_KEY   0x165667b19e3779f9u
 #define MIX_1       0xd6e8feb86659fd93u
 #define MIX_2       0xa0761d6478bd642fu
-#define LENGTH_WORD 0xffffffffffffffffu /* the position that stands for the length: no tensor has so many words */
+#define LENGTH_WORD 0xfffffffffffffffeu /* the position that stands for the length: no tensor has so many words */
 
 static uint64_t mix(uint64_t x)
 {
