@@ -311,7 +311,7 @@ static void huge_maps_stay_folded(void **state)
     /* 10^10 four-byte words, transposed in blocks */
     const lp_mode words[] = {{100000, 4 * 100000, 4 * 100000}, {25000, 4, 16}, {4, 100000, 4}};
     const lp_box box = {0, 0, 4, 3, words};
-    const lp_map *map = must_build(1, &box), *inverse, *same, *part, *rest;
+    const lp_map *map = must_build(1, &box), *inverse, *same = NULL, *part, *rest;
     if (lp_map_inverse(&inverse, map, NULL, &err) != LP_OK || lp_map_compose(&same, inverse, map, NULL, &err) != LP_OK)
         fail_msg("%s", err.text);
     assert_int_equal(same->nbox, 1);
