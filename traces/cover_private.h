@@ -79,4 +79,39 @@ lp_status lp_cover_sweep_grid(lp_cover_sweep *s, lp_error *err);
 /* Notes uncovered bytes [lo, hi) as the first gap, or as more of it; counting them is the caller's affair. */
 void lp_cover_note_gap(lp_cover_report *r, int64_t lo, int64_t hi);
 
+/* ---- the memo, and the scratch memory of a call ---- */
+
+typedef struct lp_cover_key {
+    const int64_t *word;
+    int64_t words;
+    uint64_t hash;
+} lp_cover_key;
+
+struct lp_cover_memo {
+    const lp_alloc *alloc;
+    lp_arena arena;
+    int64_t stored_bytes;
+    int64_t count, capacity; /* capacity: a power of two */
+    lp_cover_key *table;
+    int64_t work_left;
+    /* scratch of one call */
+    lp_cover_grid grid;
+    lp_cover_entry *entry;
+    uint32_t *active;
+    int64_t entry_capacity, active_capacity;
+    lp_cover_item *item;
+    lp_cover_box *box;
+    int64_t *word;
+    int64_t item_capacity, box_capacity, word_capacity;
+};
+
+/* A fixed order, so that the same problem has the same key however its items were listed. */
+void lp_cover_sort_items(lp_cover_item *item, int64_t count);
+
+/* The key of m->item[0 .. count - 1] and the target, in the memo's scratch memory. It says everything that the answer
+ * depends on, except tags: those matter only where two items overlap, and such problems are not remembered. */
+lp_status lp_cover_build_key(lp_cover_memo *m, lp_cover_key *key, const lp_map *target, int64_t count, lp_error *err);
+bool lp_cover_memo_has(const lp_cover_memo *m, const lp_cover_key *key);
+lp_status lp_cover_memo_add(lp_cover_memo *m, const lp_cover_key *key, lp_error *err);
+
 #endif

@@ -90,3 +90,22 @@ const lp_rule *lp_rule_find(const char *id)
             return &rules[i];
     return NULL;
 }
+
+const char *lp_refusal_hint(const char *operation)
+{
+    static const struct {
+        const char *part, *hint;
+    } hints[] = {
+        {"max", "write each value into its own slot and let a derive take the maximum"},
+        {"min", "write each value into its own slot and let a derive take the minimum"},
+        {"item", "keep the value on the device: declare a derive of it"},
+        {"reciprocal", "declare a derive with the reciprocal"},
+        {"div", "declare a derive with the division"},
+        {"mul", "declare a derive with the product"},
+        {"exp", "declare a derive with the exponential"},
+    };
+    for (size_t i = 0; i < sizeof hints / sizeof hints[0]; i++)
+        if (strstr(operation, hints[i].part) != NULL)
+            return hints[i].hint;
+    return "say it with views and a copy, or declare a derive";
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The inside of lp_findings, for the two files that make it up. */
+#ifndef LOADPLAN_FINDINGS_PRIVATE_H
+#define LOADPLAN_FINDINGS_PRIVATE_H
+
+#include "traces/family.h"
+#include "traces/findings.h"
+
+/* What happened to a tensor, for the counts of diff's first line. */
+enum { LP_FATE_CHANGED = 1, LP_FATE_ADDED = 2, LP_FATE_REMOVED = 4, LP_FATE_REFUSED = 8 };
+
+typedef struct lp_finding_group {
+    lp_finding finding;
+    const char *what;
+    uint64_t hash;
+    lp_rule_number number;
+} lp_finding_group;
+
+struct lp_findings {
+    const lp_alloc *alloc;
+    lp_arena arena;
+    lp_finding_group *item;
+    int64_t count, capacity;
+    uint32_t *table; /* index + 1, open addressing; free once sealed */
+    int64_t table_size;
+    lp_strings names; /* tensors */
+    uint8_t *fate;    /* per tensor */
+    int64_t fate_capacity;
+    uint64_t *member; /* (group + 1) << 32 | tensor, open addressing: tensors that are counted already */
+    int64_t member_count, member_size;
+    lp_tally tally;
+    const char *summary;
+};
+
+#endif

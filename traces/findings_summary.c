@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Findings at the end: their order, and the first line of the report. */
+#include "traces/findings_private.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+static int compare_groups(const void *pa, const void *pb)
+{
+    const lp_finding_group *a = pa, *b = pb;
+    if (a->finding.level != b->finding.level)
+        return a->finding.level > b->finding.level ? -1 : 1;
+    if (a->number != b->number)
+        return a->number < b->number ? -1 : 1;
+    int order = lp_family_compare(a->finding.family, b->finding.family);
+    if (order == 0)
+        order = strcmp(a->finding.file, b->finding.file);
+    if (order == 0)
+        order = (a->finding.line > b->finding.line) - (a->finding.line < b->finding.line);
+    return order != 0 ? order : strcmp(a->what, b->what);
+}
+
+static const char *plural(int64_t n, const char *one, const char *many)
+{
+    return n == 1 ? one : many;
+}
+
+static int64_t members_with(const lp_findings *f, uint8_t fate)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < f->names.count; i++)
+        n += (f->fate[i] & fate) != 0;
+    return n;
+}
+
+/* Distinct families among findings of at least one level; groups are sorted, so equal families of one rule meet. */
+static int64_t families_of(lp_findings *f, bool worse, bool *failed)
+{
+    lp_strings seen;
+    lp_strings_init(&seen, f->alloc);
+    for (int64_t i = 0; i < f->count && !*failed; i++) {
+        const lp_finding *x = &f->item[i].finding;
+        const bool counts = worse ? x->level > LP_ALLOW : f->item[i].number == LP_RULE_REFUSAL_BECAME_COPY;
+        if (counts && lp_strings_add(&seen, x->family, strlen(x->family)) < 0)
+            *failed = true;
+    }
+    const int64_t count = seen.count;
+    lp_strings_free(&seen);
+    return count;
+}
+
+static char *check_summary(lp_findings *f)
+{
+    int64_t denied = 0, warned = 0;
+    char derives[32];
+    for (int64_t i = 0; i < f->count; i++) {
+        denied += f->item[i].finding.level == LP_DENY;
+        warned += f->item[i].finding.level == LP_WARN;
+    }
+    if (denied == 0 && warned == 0)
+        return lp_arena_format(&f->arena,
+                               "ok: every destination byte written exactly once, in any order and any split; %s "
+                               "%s, 0 fallbacks",
+                               lp_format_count(derives, f->tally.derives),
+                               plural(f->tally.derives, "derive", "derives"));
+    const lp_finding *worst = &f->item[0].finding;
+    char count[32], family[512];
+    lp_sanitise(family, sizeof family, worst->family, strlen(worst->family));
+    return lp_arena_format(&f->arena, "%" PRId64 " denied, %" PRId64 " %s: %s in %s (%s %s)%s", denied, warned,
+                           plural(warned, "warning", "warnings"), worst->rule->id, family,
+                           lp_format_count(count, worst->members), plural(worst->members, "tensor", "tensors"),
+                           denied + warned > 1 ? ", ..." : "");
+}
+
+static char *diff_summary(lp_findings *f)
+{
+    bool failed = false;
+    const int64_t worse = families_of(f, true, &failed), better = families_of(f, false, &failed);
+    if (failed)
+        return NULL;
+    if (f->count == 0) {
+        if (f->tally.changed_scopes > 0)
+            return lp_arena_format(&f->arena, "no change in meaning: same bytes, other form");
+        return lp_arena_format(&f->arena, "no change: %" PRId64 " %s with equal plan digests", f->tally.scopes,
+                               plural(f->tally.scopes, "rank", "ranks"));
+    }
+    const lp_finding *first = &f->item[0].finding;
+    char a[32], b[32], c[32], d[32], family[512];
+    char *head = lp_arena_format(&f->arena, "%s %s worse, %s better", lp_format_count(a, worse),
+                                 plural(worse, "family", "families"), lp_format_count(b, better));
+    if (head == NULL)
+        return NULL;
+    if (worse == 1 && better == 0) {
+        lp_sanitise(family, sizeof family, first->family, strlen(first->family));
+        return lp_arena_format(&f->arena, "%s: %s (%s %s)", head, family, lp_format_count(a, first->members),
+                               plural(first->members, "tensor", "tensors"));
+    }
+    const int64_t changed = members_with(f, LP_FATE_CHANGED), refused = members_with(f, LP_FATE_REFUSED);
+    head = lp_arena_format(&f->arena, "%s: %s %s changed, %s added, %s removed", head, lp_format_count(a, changed),
+                           plural(changed, "tensor", "tensors"), lp_format_count(b, members_with(f, LP_FATE_ADDED)),
+                           lp_format_count(c, members_with(f, LP_FATE_REMOVED)));
+    if (head != NULL && refused > 0)
+        head = lp_arena_format(
+            &f->arena, "%s; %s", head,
+            refused == 1 ? "1 copy became a refusal"
+                         : lp_arena_format(&f->arena, "%s copies became refusals", lp_format_count(d, refused)));
+    return head;
+}
+
+static lp_status arrange(lp_findings *f, lp_error *err)
+{
+    if (f->count > 1)
+        qsort(f->item, (size_t)f->count, sizeof *f->item, compare_groups);
+    const char *summary = f->tally.of_diff ? diff_summary(f) : check_summary(f);
+    if (summary == NULL)
+        return lp_fail_memory(err);
+    f->summary = summary;
+    return LP_OK;
+}
+
+lp_status lp_findings_seal(lp_findings *f, const lp_tally *tally, lp_error *err)
+{
+    f->tally = *tally;
+    return arrange(f, err);
+}
+
+lp_status lp_findings_set_level(lp_findings *f, const lp_rule *rule, lp_level level, lp_error *err)
+{
+    for (int64_t i = 0; i < f->count; i++)
+        if (f->item[i].finding.rule == rule)
+            f->item[i].finding.level = level;
+    return arrange(f, err);
+}
