@@ -12,7 +12,7 @@ SCRIPTS = $(shell git ls-files -co --exclude-standard '*.sh') .ci/setup .ci/run
 .PHONY: all setup test check-asan demo lint format install clean help
 
 all: $(BUILD)/build.ninja ## build; the program is build/loadplan
-	@cmake --build $(BUILD) -j $(JOBS)
+	@cmake --build $(BUILD) -j $(JOBS) --target loadplan loadplan_shared
 
 $(BUILD)/build.ninja: | setup
 	@cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=$(TYPE) -DCMAKE_INSTALL_PREFIX=$(PREFIX) \
@@ -21,7 +21,8 @@ $(BUILD)/build.ninja: | setup
 setup: ## install what is missing from Debian packages, and a Python environment in build/venv
 	@.ci/setup $(BUILD)
 
-test: all ## set up, build, run every test, then the unit tests under ASan and UBSan
+test: $(BUILD)/build.ninja ## set up, build, run every test, then again under ASan and UBSan
+	@cmake --build $(BUILD) -j $(JOBS)
 	@ctest --test-dir $(BUILD) -j $(JOBS) --output-on-failure
 	@$(MAKE) --no-print-directory check-asan
 
@@ -32,6 +33,7 @@ check-asan:
 	@ctest --test-dir $(BUILD)/asan -j $(JOBS) -L 'unit|fuzz|cli' --output-on-failure
 
 demo: all ## record, check, compare, replay and verify real checkpoints
+	@cmake --build $(BUILD) -j $(JOBS) --target make_checkpoint scales_loader
 	@tests/demo/demo.sh $(BUILD)
 
 lint: ## formatting, shell scripts, house rules
@@ -43,7 +45,8 @@ lint: ## formatting, shell scripts, house rules
 format: ## rewrite the sources by .clang-format
 	@clang-format -i $(SOURCES)
 
-install: all ## install program, library, headers below PREFIX
+install: $(BUILD)/build.ninja ## install program, library, headers below PREFIX
+	@cmake --build $(BUILD) -j $(JOBS)
 	@cmake --install $(BUILD)
 
 clean: ## remove the build folder
