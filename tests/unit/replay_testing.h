@@ -33,6 +33,7 @@ typedef struct dest {
     int64_t shape[2], stride[2];
     int64_t offset, storage_bytes;
     uint32_t flags;
+    uint64_t dummy; /* with LP_DEST_HAS_DUMMY */
     uint32_t index; /* in the trace */
     lp_view view;
 } dest;
@@ -126,6 +127,7 @@ static inline int add_dest(world *w, const char *name, lp_dtype dtype, int64_t r
     d->stride[0] = columns * elem(dtype) + gap;
     d->storage_bytes = rows * d->stride[0];
     d->flags = 0;
+    d->dummy = 0;
     d->offset = 0;
     return w->ndest++;
 }
@@ -273,7 +275,7 @@ static inline void record_derive(world *w, const derive *d)
     lp_map_free(gather[1], NULL);
 }
 
-/* Catalogue and trace of the world. refused (NULL: none) is called before the trace is sealed. */
+/* Catalogue and trace of the world. more (NULL: none) is called before the trace is sealed. */
 static inline void build_world(world *w, void (*more)(world *w))
 {
     const lp_trace_header header = {"test", "1", "", "", {0}};
@@ -303,6 +305,7 @@ static inline void build_world(world *w, void (*more)(world *w))
                                     .layout = "",
                                     .group = d->group,
                                     .flags = d->flags,
+                                    .dummy_bits = d->dummy,
                                     .slot_dim = -1};
         assert_ok(w, lp_trace_add_destination(w->trace, &row, &d->index, &w->err));
         assert_ok(w, lp_view_strided(&d->view, d->dtype, 2, d->shape, d->stride, 0, &w->err));
