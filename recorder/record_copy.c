@@ -86,7 +86,17 @@ static void copy_source(const char *file, int line, lp_tensor dst, lp_tensor src
 static bool is_writable(const char *file, int line, lp_tensor t, const char *operation)
 {
     switch ((lp_tensor_kind)t.kind) {
-    case LP_TENSOR_DEST:
+    case LP_TENSOR_DEST: {
+        const lp_destination *row = &t.recorder->dest[t.base].row;
+        if (row->flags & LP_DEST_NO_LOADER) {
+            rec_misuse(file, line, t.recorder, LP_E_MISUSE, "%s into '%s', which no loader writes", operation,
+                       row->name);
+            return false;
+        }
+        if (t.cast_to != 0)
+            break;
+        return true;
+    }
     case LP_TENSOR_TEMPORARY:
         if (t.cast_to != 0)
             break;

@@ -17,33 +17,44 @@ static const char *default_group(lp_recorder *r, const char *name)
     return "root";
 }
 
-/* Row-major strides in bytes, and the bytes from the first element to the end of the last one. */
+/* Makes a span longer by the steps of one more dimension. */
+static bool add_reach(int64_t extent, int64_t stride, int64_t *span)
+{
+    int64_t reach;
+    return extent == 0 || (lp_mul(extent - 1, stride, &reach) && lp_add(*span, reach, span));
+}
+
+/* Strides in bytes, row-major where none are given, and the bytes from the first element to the end of the last one.
+ * Elements that are not whole bytes are row-major in whole rows; their strides are rounded down. */
 static lp_status fill_geometry(const lp_declaration *d, int64_t *stride, int64_t *span, lp_error *err)
 {
     const int bits = lp_dtype_bits(d->dtype);
+    const bool sub_byte = bits % 8 != 0;
     if (bits == 0)
         return lp_fail(err, LP_E_ARGUMENT, "destination '%s' has no dtype", d->name);
-    if (bits % 8 != 0)
-        return lp_fail(err, LP_E_UNSUPPORTED, "destination '%s' of %s: declare its bytes as U8", d->name,
+    if (sub_byte && d->stride != NULL)
+        return lp_fail(err, LP_E_UNSUPPORTED, "destination '%s' of %s has strides: declare its bytes as U8", d->name,
                        lp_dtype_name(d->dtype));
     if (d->ndim < 0 || d->ndim > LP_VIEW_DIMS)
         return lp_fail(err, LP_E_LIMIT, "destination '%s' has %d dimensions, at most %d are possible", d->name, d->ndim,
                        LP_VIEW_DIMS);
-    int64_t dense = bits / 8, last = bits / 8;
-    bool empty = false;
+    int64_t dense_bits = bits, last = bits / 8;
+    bool empty = false, fits = true;
     for (int i = d->ndim - 1; i >= 0; i--) {
-        int64_t reach = 0;
         if (d->shape[i] < 0)
             return lp_fail(err, LP_E_ARGUMENT, "destination '%s' has a negative extent", d->name);
-        stride[i] = d->stride != NULL ? d->stride[i] : dense;
+        stride[i] = d->stride != NULL ? d->stride[i] : dense_bits / 8;
         if (stride[i] < 0)
             return lp_fail(err, LP_E_ARGUMENT, "destination '%s' has a negative stride", d->name);
         empty = empty || d->shape[i] == 0;
-        if (!lp_mul(dense, d->shape[i] > 0 ? d->shape[i] : 1, &dense) ||
-            (d->shape[i] > 0 && !lp_mul(d->shape[i] - 1, stride[i], &reach)) || !lp_add(last, reach, &last))
-            return lp_fail(err, LP_E_LIMIT, "destination '%s' is too large", d->name);
+        fits = fits && lp_mul(dense_bits, d->shape[i] > 0 ? d->shape[i] : 1, &dense_bits) &&
+               add_reach(d->shape[i], stride[i], &last);
+        if (sub_byte && i == d->ndim - 1 && dense_bits % 8 != 0)
+            return lp_fail(err, LP_E_UNSUPPORTED, "destination '%s' has rows that are not whole bytes", d->name);
     }
-    *span = empty ? 0 : last;
+    if (!fits)
+        return lp_fail(err, LP_E_LIMIT, "destination '%s' is too large", d->name);
+    *span = empty ? 0 : sub_byte ? dense_bits / 8 : last;
     return LP_OK;
 }
 
@@ -94,7 +105,8 @@ static lp_status make_row(lp_recorder *r, const lp_declaration *d, rec_destinati
     }
     out->bytes = out->row.storage_bytes - out->row.offset;
     out->last_write = LP_NONE;
-    return lp_view_strided(&out->view, d->dtype, d->ndim, shape, strides, 0, err);
+    return lp_dtype_bits(d->dtype) % 8 != 0 ? lp_view_contiguous(&out->view, d->dtype, d->ndim, shape, err)
+                                            : lp_view_strided(&out->view, d->dtype, d->ndim, shape, strides, 0, err);
 }
 
 lp_tensor lp_declare_with_at(const char *file, int line, lp_recorder *r, const lp_declaration *d)

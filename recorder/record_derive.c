@@ -378,7 +378,7 @@ void lp_derive_at(const char *file, int line, lp_recorder *r, lp_tensor dest, lp
         rec_copy_value(file, line, dest, expression, false);
 }
 
-void lp_require_close_at(const char *file, int line, lp_recorder *r, lp_tensor a, lp_tensor b, float rtol,
+void lp_require_close_at(const char *file, int line, lp_recorder *r, lp_tensor a, lp_tensor b, double rtol,
                          const char *text)
 {
     if (!rec_usable(file, line, r, a) || !rec_usable(file, line, r, b))
@@ -393,7 +393,7 @@ void lp_require_close_at(const char *file, int line, lp_recorder *r, lp_tensor a
         return;
     }
     const rec_value check = {
-        .node = {.op = LP_OP_ALL_CLOSE, .arg = {(uint32_t)x, (uint32_t)y, 0}, .bits = lp_bits_f32(rtol)}};
+        .node = {.op = LP_OP_ALL_CLOSE, .arg = {(uint32_t)x, (uint32_t)y, 0}, .bits = lp_bits_f32((float)rtol)}};
     const int64_t root = rec_add_value(r, &check);
     const char *kept = lp_arena_text(&r->arena, text, strlen(text));
     if (root < 0 || kept == NULL) {

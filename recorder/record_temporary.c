@@ -262,6 +262,18 @@ lp_tensor lp_stack_at(const char *file, int line, int count, const lp_tensor *pa
     return made;
 }
 
+/* Where a run of indices in arithmetic progression ends, which one slice can say. */
+static int64_t end_of_slice(const int64_t *index, int64_t start, int64_t count)
+{
+    int64_t end = start + 1;
+    if (end == count || index[end] == index[start])
+        return end;
+    const int64_t step = index[end] - index[start];
+    while (end < count && index[end] - index[end - 1] == step)
+        end++;
+    return end;
+}
+
 lp_tensor lp_index_select_at(const char *file, int line, lp_tensor t, int dim, int64_t count, const int64_t *index)
 {
     lp_recorder *r = t.recorder;
@@ -282,20 +294,25 @@ lp_tensor lp_index_select_at(const char *file, int line, lp_tensor t, int dim, i
     lp_tensor made = new_tensor(file, line, r, lp_dtype_of(t), ndim, shape);
     if (!lp_is_valid(made))
         return made;
+    made.flags = t.flags | LP_PROV_MATERIALISES;
+    int64_t slices = 0;
+    for (int64_t start = 0; start < count; start = end_of_slice(index, start, count))
+        slices++;
+    if (slices > REC_PIECES_MAX) {
+        rec_refuse_tensor(
+            file, line, t, made, "index_select",
+            lp_name(r, "selects %lld separate slices; %d are possible", (long long)slices, REC_PIECES_MAX));
+        return made;
+    }
     r->temporary[made.base].is_disjoint = true;
-    /* Indices in arithmetic progression are one slice. */
     for (int64_t start = 0, end; start < count; start = end) {
-        const int64_t step = start + 1 < count ? index[start + 1] - index[start] : 1;
-        for (end = start + 1; end < count && index[end] - index[end - 1] == step && step != 0; end++)
-            continue;
-        const int64_t last = index[end - 1];
+        end = end_of_slice(index, start, count);
+        const int64_t last = index[end - 1], step = end - start > 1 ? index[start + 1] - index[start] : 1;
         const int64_t stop = step > 0 ? last + 1 : last == 0 ? LP_SLICE_END : last - 1;
-        const lp_tensor from = end - start == 1 ? lp_narrow_at(file, line, t, along, index[start], 1)
-                                                : lp_slice_at(file, line, t, along, index[start], stop, step);
-        lp_copy_at(file, line, lp_narrow_at(file, line, made, along, start, end - start), from);
+        lp_copy_at(file, line, lp_narrow_at(file, line, made, along, start, end - start),
+                   lp_slice_at(file, line, t, along, index[start], stop, step));
     }
     r->temporary[made.base].is_disjoint = false;
-    made.flags = t.flags | LP_PROV_MATERIALISES;
     return made;
 }
 

@@ -303,10 +303,10 @@ LP_API lp_tensor lp_constant(lp_recorder *r, float value);                      
 #define lp_derive(...) lp_derive_at(LP_HERE, __VA_ARGS__)
 LP_API void lp_derive_at(const char *file, int line, lp_recorder *r, lp_tensor dest, lp_tensor expression);
 
-/* A check on every load: |a - b| <= rtol * |b| for every element, else the load fails with `text`, in which {index}
- * stands for the first element that fails. (r, a, b, rtol, text) */
+/* A check on every load: |a - b| <= rtol (as F32) * |b| for every element, else the load fails with `text`, in which
+ * {index} stands for the first element that fails. (r, a, b, rtol, text) */
 #define lp_require_close(...) lp_require_close_at(LP_HERE, __VA_ARGS__)
-LP_API void lp_require_close_at(const char *file, int line, lp_recorder *r, lp_tensor a, lp_tensor b, float rtol,
+LP_API void lp_require_close_at(const char *file, int line, lp_recorder *r, lp_tensor a, lp_tensor b, double rtol,
                                 const char *text);
 
 /* ---- refusals: a loader that looks at values --------------------------------------------------------------------- */

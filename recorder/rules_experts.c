@@ -13,7 +13,8 @@
 #include "layouts/layout.h"
 #include "recorder/record_private.h"
 
-static const float AGREEMENT = 1e-5f, DUMMY_SCALE_2 = 1e-3f, DUMMY_INPUT_SCALE = 1.0f;
+static const double AGREEMENT = 1e-5;
+static const float DUMMY_SCALE_2 = 1e-3f, DUMMY_INPUT_SCALE = 1.0f;
 
 typedef struct expert_format {
     const char *layout[2][2]; /* [first or second projection][weight or scale] */

@@ -473,6 +473,47 @@ static void contradictions_name_the_tensor(void **state)
     lp_checkpoint_close(c);
 }
 
+/* ---- memory ---- */
+
+typedef struct failing {
+    int64_t calls, fail_at;
+} failing;
+
+static void *resize_or_fail(void *context, void *old, size_t bytes)
+{
+    failing *f = context;
+    if (bytes > 0 && ++f->calls == f->fail_at)
+        return NULL;
+    return lp_alloc_default()->resize(lp_alloc_default()->context, old, bytes);
+}
+
+/* Every allocation of a load fails once: each of the first ones, then about every tenth. */
+static void allocations_may_fail(void **state)
+{
+    (void)state;
+    lp_checkpoint *c = experts(&NVFP4);
+    add_rest(c);
+    seal_checkpoint(c);
+    for (int64_t n = 1;; n += n < 100 ? 1 : 10) {
+        failing f = {.fail_at = n};
+        const lp_alloc alloc = {.size = sizeof alloc, .context = &f, .resize = resize_or_fail};
+        const lp_platform platform = {.alloc = &alloc};
+        const lp_loader_options o = {.layout = {.dp = 2, .expert_parallel = true},
+                                     .platform = &platform,
+                                     .config = CONFIG,
+                                     .config_bytes = sizeof CONFIG - 1};
+        lp_trace *t = NULL;
+        lp_error err = {0};
+        const lp_status status = lp_load_checkpoint(&t, c, &o, &err);
+        lp_trace_close(t);
+        if (status == LP_OK && f.calls < n)
+            break;
+        if (status != LP_E_MEMORY)
+            fail_msg("allocation %lld: %s: %s", (long long)n, lp_status_name(status), err.text);
+    }
+    lp_checkpoint_close(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -486,6 +527,7 @@ int main(void)
         cmocka_unit_test(whole_model),
         cmocka_unit_test(shared_experts_in_mxfp8),
         cmocka_unit_test(contradictions_name_the_tensor),
+        cmocka_unit_test(allocations_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

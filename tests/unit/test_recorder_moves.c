@@ -206,6 +206,36 @@ static void refusal_through_a_temporary(void **state)
     lp_checkpoint_close(c);
 }
 
+/* A vocabulary's worth of scattered rows is one record; more slices than a record can hold are a refusal. */
+static void scattered_rows(void **state)
+{
+    (void)state;
+    enum { ROWS = 140000, FEW = 5000 };
+    lp_checkpoint *c = new_checkpoint();
+    add_tensor(c, "table", LP_U8, SHAPE(ROWS, 2));
+    seal_checkpoint(c);
+    int64_t *index = malloc(ROWS * sizeof *index);
+    for (int64_t i = 0; i < ROWS; i++)
+        index[i] = i * i * 31 % ROWS;
+    for (int many = 0; many < 2; many++) {
+        const int64_t count = many ? ROWS : FEW;
+        lp_recorder *r = open_recorder(c);
+        lp_copy(lp_declare(r, "d", LP_U8, 2, (int64_t[]){count, 2}),
+                lp_index_select(lp_source(r, "table"), 0, count, index));
+        lp_trace *t = finish(r);
+        run x = run_scope(t, 0);
+        assert_int_equal(refusal_of(&x, "table") != NULL, many);
+        assert_int_equal(x.rows->nrecord, many ? 0 : 1);
+        for (int64_t i = 0; i < count && !many; i++)
+            assert_source(&x, "d", 2 * i, "table", 2 * index[i], 2);
+        assert_checked(t);
+        free_run(&x);
+        lp_trace_close(t);
+    }
+    free(index);
+    lp_checkpoint_close(c);
+}
+
 /* ---- random chains ---- */
 
 /* An array of what a tensor holds: element i is element source[i] of tensor name[i]. */
@@ -464,10 +494,15 @@ static void random_chains_move_the_same_bytes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(clone_and_contiguous),        cmocka_unit_test(cat_along_rows_and_columns),
-        cmocka_unit_test(selected_and_repeated),       cmocka_unit_test(reshape_that_cuts_goes_through_a_temporary),
-        cmocka_unit_test(temporary_with_a_fill),       cmocka_unit_test(bytes_that_nothing_wrote_are_not_copied),
-        cmocka_unit_test(refusal_through_a_temporary), cmocka_unit_test(random_chains_move_the_same_bytes),
+        cmocka_unit_test(clone_and_contiguous),
+        cmocka_unit_test(cat_along_rows_and_columns),
+        cmocka_unit_test(selected_and_repeated),
+        cmocka_unit_test(reshape_that_cuts_goes_through_a_temporary),
+        cmocka_unit_test(temporary_with_a_fill),
+        cmocka_unit_test(bytes_that_nothing_wrote_are_not_copied),
+        cmocka_unit_test(refusal_through_a_temporary),
+        cmocka_unit_test(scattered_rows),
+        cmocka_unit_test(random_chains_move_the_same_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
