@@ -8,8 +8,8 @@
 
 #include <stdlib.h>
 
-/* Boxes of one cluster that are tried for a common period; more are expanded. */
-enum { PERIOD_BOXES_MAX = 4096 };
+/* Boxes of one cluster times ranges of steps at which others of them take part; beyond, they are expanded. */
+enum { PERIOD_WORK_MAX = 1 << 24 };
 
 static int by_destination(const void *a, const void *b)
 {
@@ -166,12 +166,11 @@ static lp_status repeat_period(lp_boxes *out, const lp_boxes *inner, lp_mode ste
 
 /* The steps at which the same boxes take part form a range; each range is one period, repeated. */
 static lp_status push_ranges(lp_boxes *out, const lp_boxes *in, lp_mode step, const periodic *part, int64_t parts,
-                             int64_t *bound, lp_error *err)
+                             const int64_t *bound, lp_error *err)
 {
     lp_status status = LP_OK;
     lp_boxes inner;
     lp_boxes_init(&inner, in->src_elem, in->dst_elem, in->alloc);
-    qsort(bound, (size_t)(2 * parts), sizeof *bound, by_value);
     for (int64_t b = 0; b + 1 < 2 * parts; b++) {
         if (bound[b] == bound[b + 1])
             continue;
@@ -189,12 +188,22 @@ release_inner:
     return status;
 }
 
+/* Sorts the bounds; how many ranges they make. */
+static int64_t count_ranges(int64_t *bound, int64_t count)
+{
+    int64_t ranges = 0;
+    qsort(bound, (size_t)count, sizeof *bound, by_value);
+    for (int64_t b = 0; b + 1 < count; b++)
+        ranges += bound[b] != bound[b + 1];
+    return ranges;
+}
+
 /* *done = false when the cluster has no common period. */
 static lp_status push_periods(lp_boxes *out, const lp_boxes *in, int64_t first, int64_t end, bool *done, lp_error *err)
 {
     const int64_t parts = end - first;
     *done = false;
-    if (parts > PERIOD_BOXES_MAX || in->seg[first].rank == 0 || in->seg[first].tangled)
+    if (parts > LP_MAP_BOXES_MAX || in->seg[first].rank == 0 || in->seg[first].tangled)
         return LP_OK;
     lp_status status = LP_OK;
     periodic *part = lp_allocate(in->alloc, (size_t)parts * sizeof *part);
@@ -203,7 +212,7 @@ static lp_status push_periods(lp_boxes *out, const lp_boxes *in, int64_t first, 
         status = lp_fail_memory(err);
         goto release;
     }
-    if (find_periods(in, first, end, part, bound)) {
+    if (find_periods(in, first, end, part, bound) && count_ranges(bound, 2 * parts) <= PERIOD_WORK_MAX / parts) {
         *done = true;
         status = push_ranges(out, in, in->mode[in->seg[first].mode], part, parts, bound, err);
     }

@@ -4,6 +4,9 @@
 
 #include <stdlib.h>
 
+/* Runs that are looked at one by one. */
+enum { RUNS_MAX = 1 << 16 };
+
 /* Whether a box reads a byte twice, told by its modes alone where they are nested on the source side too. */
 typedef enum reading { READS_ONCE, READS_TWICE, READS_UNCLEAR } reading;
 
@@ -46,7 +49,7 @@ static bool any_overlap(lp_span *span, int64_t count)
     return false;
 }
 
-/* The source intervals of whole boxes, or of all runs. */
+/* The source intervals of all runs. */
 typedef struct spans {
     lp_span *span;
     int64_t count;
@@ -60,8 +63,16 @@ static int add_run(void *context, int64_t dst_off, int64_t src_off, int64_t coun
     return 0;
 }
 
-/* Whether a byte map reads some byte more than once. Memory or the work bound may leave the question open; then the
- * answer is no, as it is for every map without a stride of 0. */
+/* Looks at every run; up to RUNS_MAX of them. */
+static bool runs_overlap(const lp_map *map, lp_span *span)
+{
+    spans all = {span, 0};
+    lp_map_walk(map, add_run, &all);
+    return any_overlap(all.span, all.count);
+}
+
+/* Whether a byte map reads some byte more than once. Beyond RUNS_MAX runs modes decide: a box whose sources are not
+ * nested counts as reading twice, boxes whose sources interleave do not. */
 static bool reads_twice(const lp_map *map)
 {
     bool once = true;
@@ -76,29 +87,12 @@ static bool reads_twice(const lp_map *map)
     }
     if (once && map->nbox <= 1)
         return false;
-    const int64_t wanted = runs > map->nbox ? runs : map->nbox;
-    if (once || runs <= LP_MAP_RUNS_MAX) {
-        spans all = {lp_allocate(NULL, (size_t)(runs <= LP_MAP_RUNS_MAX ? wanted : map->nbox) * sizeof(lp_span)), 0};
-        if (all.span == NULL)
-            return false;
-        bool twice = false;
-        if (once) {
-            for (int32_t b = 0; b < map->nbox; b++) {
-                lp_work w;
-                lp_work_from_box(&w, &map->box[b]);
-                all.span[all.count++] = lp_work_src(&w, 1);
-            }
-            once = !any_overlap(all.span, all.count);
-        }
-        if (!once && runs <= LP_MAP_RUNS_MAX) {
-            all.count = 0;
-            lp_map_walk(map, add_run, &all);
-            twice = any_overlap(all.span, all.count);
-        }
-        lp_release(NULL, all.span);
-        return twice;
-    }
-    return false;
+    if (runs > RUNS_MAX)
+        return !once;
+    lp_span *span = lp_allocate(NULL, (size_t)runs * sizeof *span);
+    const bool twice = span != NULL && runs_overlap(map, span);
+    lp_release(NULL, span);
+    return twice;
 }
 
 lp_kind lp_record_kind(const lp_map *map, lp_dtype src_dtype, lp_dtype dst_dtype)
