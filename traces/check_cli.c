@@ -41,13 +41,12 @@ const lp_command lp_check_command = {
     .name = "check",
     .arguments = "TRACE",
     .summary = "prove that every destination byte is written exactly once, in any order",
-    .details =
-        "Proves for every rank that the logical bytes of every destination have exactly one writer, that derives "
-        "can run and run again, and lists what the loader did that a plan cannot repeat. The first line is the "
-        "verdict; then one paragraph a family, worst first, with a witness: tensor, bytes, loader file and "
-        "line. Under -v also what is allowed.\n\n"
-        "Exit code 1: a finding at or above --fail-on. 3: TRACE is not a sound trace.\n\n"
-        "Example:  loadplan check v4.lpt --rule order_dependent=deny,materialises=allow",
+    .details = "Proves for every rank that the logical bytes of every destination have exactly one writer, that\n"
+               "derives can run and run again, and lists what the loader did that a plan cannot repeat. The\n"
+               "first line is the verdict; then one paragraph a family, worst first, with a witness: tensor,\n"
+               "bytes, loader file and line. Under -v also what is allowed.\n\n"
+               "Exit code 1: a finding at or above --fail-on. 3: TRACE is not a sound trace.\n\n"
+               "Example:  loadplan check v4.lpt --rule order_dependent=deny,materialises=allow",
     .options = options,
     .option_count = sizeof options / sizeof options[0],
     .least = 1,

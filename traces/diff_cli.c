@@ -38,10 +38,11 @@ const lp_command lp_diff_command = {
     .name = "diff",
     .arguments = "BASE NEW",
     .summary = "tell what changed in meaning between two traces",
-    .details = "Compares what two traces do, not how they are stored: other source bytes in the same place, a cast in "
-               "place of a copy, other post-load processing, destinations that moved, names that became fallbacks. The "
-               "first line sums up; then one paragraph a family, worst first. Levels are those of NEW. Traces whose "
-               "plan digests are equal are equal. Under -v also what is allowed, such as renamed families.\n\n"
+    .details = "Compares what two traces do, not how they are stored: other source bytes in the same place, a\n"
+               "cast in place of a copy, other post-load processing, destinations that moved, names that became\n"
+               "fallbacks. The first line sums up; then one paragraph a family, worst first. Levels are those of\n"
+               "NEW. Traces whose plan digests are equal are equal. Under -v also what is allowed, such as\n"
+               "renamed families.\n\n"
                "Exit code 1: a finding at or above --fail-on. 3: a file is not a sound trace.\n\n"
                "Example:  loadplan diff main.lpt pr.lpt --format=json",
     .options = options,

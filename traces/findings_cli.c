@@ -56,11 +56,12 @@ static void print_finding(lp_cli *cli, const lp_finding *x)
     static const char *const colour[] = {"", "\x1b[33m", "\x1b[31m"};
     const char *on = cli->color ? colour[x->level] : "", *off = cli->color && x->level > LP_ALLOW ? "\x1b[0m" : "";
     fprintf(cli->out, "  %s%s %s%s: %s", on, level_name(x->level), x->rule->id, off, x->text);
+    const bool placed = x->file[0] != '\0' && strstr(x->text, x->file) == NULL;
     if (x->rank >= 0)
-        fprintf(cli->out, " (rank %d)", (int)x->rank);
-    fputc('\n', cli->out);
-    if (x->file[0] != '\0' && strstr(x->text, x->file) == NULL)
-        fprintf(cli->out, "  at %s:%d\n", lp_cli_clean(x->file), (int)x->line);
+        fprintf(cli->out, " (rank %d", (int)x->rank);
+    if (placed)
+        fprintf(cli->out, "%s%s:%d", x->rank >= 0 ? ", " : " (", lp_cli_clean(x->file), (int)x->line);
+    fputs(x->rank >= 0 || placed ? ")\n" : "\n", cli->out);
     if (x->hint[0] != '\0')
         fprintf(cli->out, "  hint: %s\n", x->hint);
 }
