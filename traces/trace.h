@@ -629,6 +629,9 @@ LP_API lp_status lp_trace_add_derive(lp_trace *t, const lp_derive *derive, lp_er
 LP_API lp_status lp_trace_add_refusal(lp_trace *t, const lp_refusal *refusal, lp_error *err);
 LP_API lp_status lp_trace_add_provenance(lp_trace *t, const lp_provenance *provenance, uint32_t *index,
                                          lp_error *err); /* equal ones share an index */
+/* Says that the loader leaves the family of `name` alone on purpose: check then does not call it unused. Kept as a line
+ * "decline=FAMILY" of the configuration; before lp_trace_seal. */
+LP_API lp_status lp_trace_decline(lp_trace *t, const char *name, lp_error *err);
 LP_API lp_status lp_trace_seal(lp_trace *t, lp_error *err);
 
 /* Files. Saving writes X.partial, fsyncs and renames; an existing file is LP_E_EXISTS unless `overwrite`. Opening is

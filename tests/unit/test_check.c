@@ -384,6 +384,34 @@ static void families_that_nobody_took_up_are_told(void **unused)
     end(t, f);
 }
 
+static void declined_families_stand_in_the_configuration(void **unused)
+{
+    (void)unused;
+    lp_checkpoint *c = small_checkpoint(2, 8);
+    lp_trace *t;
+    const lp_trace_header header = {.loader = "test", .configuration = "config.a=1\ntp=2"};
+    assert_ok(lp_trace_new(&t, c, &header, NULL, ERR));
+    lp_checkpoint_close(c);
+    assert_ok(lp_trace_begin_scope(t, &(lp_scope){0}, ERR));
+    add_copy(t, "n0", add_dest(t, "w", 8), 0, 0, 8);
+    static const char *const names[] = {"n1", "z.3.q", "z.12.q", "a", "n1", "n\n1"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        assert_ok(lp_trace_decline(t, names[i], ERR));
+    assert_string_equal(lp_trace_header_of(t)->configuration, "config.a=1\ndecline=a\ndecline=n1\ndecline=z.*.q\ntp=2");
+    lp_findings *f = check(t);
+    assert_int_equal(lp_findings_count(f), 0);
+    lp_error err;
+    assert_int_equal(lp_trace_decline(t, "b", &err), LP_E_MISUSE);
+    end(t, f);
+
+    t = small_trace(1, 8, NULL);
+    assert_ok(lp_trace_decline(t, "b", ERR));
+    assert_ok(lp_trace_decline(t, "c", ERR));
+    assert_ok(lp_trace_decline(t, "a", ERR));
+    assert_string_equal(lp_trace_header_of(t)->configuration, "decline=a\ndecline=b\ndecline=c\n");
+    lp_trace_close(t);
+}
+
 static void another_checkpoint_may_lack_names_or_shapes(void **unused)
 {
     (void)unused;
@@ -515,6 +543,7 @@ int main(void)
         cmocka_unit_test(a_derive_of_its_own_output_is_not_idempotent),
         cmocka_unit_test(reading_what_is_copied_and_derived_is_not_idempotent),
         cmocka_unit_test(families_that_nobody_took_up_are_told),
+        cmocka_unit_test(declined_families_stand_in_the_configuration),
         cmocka_unit_test(another_checkpoint_may_lack_names_or_shapes),
         cmocka_unit_test(what_cannot_be_proven_is_denied),
         cmocka_unit_test(every_rule_has_an_id_and_a_sentence),
