@@ -27,7 +27,8 @@ void lp_column_flush(lp_column *c, lp_text *out)
 
 bool lp_column_read(lp_column *c, lp_unpacker *in, int64_t count)
 {
-    if (!lp_grow(c->alloc, (void **)&c->value, &c->capacity, count, sizeof *c->value))
+    /* Room for one at least: an empty column is still an array. */
+    if (!lp_grow(c->alloc, (void **)&c->value, &c->capacity, count > 0 ? count : 1, sizeof *c->value))
         return false;
     c->count = count;
     lp_unpack_column(in, c->value, count);
