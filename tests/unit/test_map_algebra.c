@@ -84,7 +84,7 @@ static void parts_are_exact(void **state)
     (void)state;
     static const int32_t elems[][2] = {{1, 1}, {1, 1}, {1, 1}, {0, 1}, {0, 2}, {2, 4}, {4, 2}};
     const uint64_t seed = (uint64_t)count_from("LP_TEST_SEED", 1);
-    const int64_t rounds = count_from("LP_TEST_ROUNDS", 4000);
+    const int64_t rounds = count_from("LP_TEST_ROUNDS", 3000);
     int64_t cut_units = 0;
     for (int64_t i = 0; i < rounds; i++) {
         const uint64_t own = seed * 1000003u + (uint64_t)i;
@@ -172,7 +172,7 @@ static void compositions_are_exact(void **state)
 {
     (void)state;
     const uint64_t seed = (uint64_t)count_from("LP_TEST_SEED", 1);
-    const int64_t rounds = count_from("LP_TEST_ROUNDS", 4000);
+    const int64_t rounds = count_from("LP_TEST_ROUNDS", 3000);
     int64_t composed = 0;
     for (int64_t i = 0; i < rounds; i++) {
         const uint64_t own = seed * 1000033u + (uint64_t)i;
@@ -235,7 +235,7 @@ static void inverses_and_ranges_are_exact(void **state)
 {
     (void)state;
     const uint64_t seed = (uint64_t)count_from("LP_TEST_SEED", 1);
-    const int64_t rounds = count_from("LP_TEST_ROUNDS", 4000);
+    const int64_t rounds = count_from("LP_TEST_ROUNDS", 3000);
     int64_t inverted = 0;
     for (int64_t i = 0; i < rounds; i++) {
         const uint64_t own = seed * 1000037u + (uint64_t)i;

@@ -145,7 +145,7 @@ static void any_pieces_give_one_form(void **state)
 {
     (void)state;
     const uint64_t seed = (uint64_t)count_from("LP_TEST_SEED", 1);
-    const int64_t rounds = count_from("LP_TEST_ROUNDS", 6000);
+    const int64_t rounds = count_from("LP_TEST_ROUNDS", 4000);
     piece *pieces = malloc(4096 * sizeof *pieces);
     lp_box *box = malloc(4096 * sizeof *box);
     for (int64_t i = 0; i < rounds; i++) {

@@ -9,7 +9,7 @@
 static void random_chain(rng *r, lp_view *v, model *m, int64_t *bytes, int64_t *unsupported, uint64_t seed)
 {
     const lp_dtype dtype = (lp_dtype)rng_between(r, LP_BOOL, LP_U64);
-    int64_t size[8], count = 1;
+    int64_t size[8] = {0}, count = 1;
     const int ndim = (int)rng_between(r, 0, 8);
     for (int d = 0; d < ndim; d++) {
         size[d] = rng_chance(r, 3) ? 0 : rng_chance(r, 25) ? 1 : rng_between(r, 2, 6);
@@ -270,7 +270,7 @@ static void chains_and_copies(void **state)
     (void)state;
     static model m;
     const uint64_t seed = (uint64_t)count_from("LP_TEST_SEED", 1);
-    const int64_t chains = count_from("LP_TEST_CHAINS", 12000);
+    const int64_t chains = count_from("LP_TEST_CHAINS", 8000);
     int64_t unsupported = 0, copies = 0;
     for (int64_t i = 0; i < chains; i++) {
         const uint64_t own = seed * 1000003u + (uint64_t)i;
