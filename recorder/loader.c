@@ -259,6 +259,15 @@ static void copy_rest(lp_rules *l)
     }
 }
 
+static void decline_rest(lp_rules *l)
+{
+    for (int64_t i = 0; i < lp_checkpoint_count(l->checkpoint); i++) {
+        if (!l->taken[i])
+            lp_decline(l->r, lp_checkpoint_at(l->checkpoint, i)->name);
+        l->taken[i] = 1;
+    }
+}
+
 static void load_rest(lp_rules *l, lp_rest rest)
 {
     switch (rest) {
@@ -269,6 +278,7 @@ static void load_rest(lp_rules *l, lp_rest rest)
         copy_rest(l);
         break;
     case LP_REST_DECLINE:
+        decline_rest(l);
         break;
     }
 }

@@ -131,6 +131,7 @@ struct lp_recorder {
     int64_t scope_map_count, scope_map_capacity;
 
     /* of all scopes */
+    lp_strings declined; /* family templates */
     lp_arena shape_arena;
     rec_shape *shape;
     int64_t shape_count, shape_capacity;

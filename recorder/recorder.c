@@ -32,6 +32,7 @@ lp_status lp_recorder_open_with(lp_recorder **out, const lp_checkpoint *checkpoi
     lp_arena_init(&r->arena, platform.alloc);
     lp_arena_init(&r->shape_arena, platform.alloc);
     lp_strings_init(&r->dest_names, platform.alloc);
+    lp_strings_init(&r->declined, platform.alloc);
 
     lp_trace_header header = {.loader = text_or(o.loader, "c"),
                               .loader_version = text_or(o.loader_version, ""),
@@ -108,6 +109,7 @@ void lp_recorder_close(lp_recorder *r)
         return;
     rec_free_scope(r);
     rec_free_shapes(r);
+    lp_strings_free(&r->declined);
     lp_trace_close(r->trace);
     lp_release(r->platform.alloc, r->name_flags);
     lp_release(r->platform.alloc, r);
@@ -334,6 +336,28 @@ lp_tensor lp_source_at(const char *file, int line, lp_recorder *r, const char *n
     if (near != NULL)
         lp_hint(&err, "there is '%s'", near);
     return rec_misuse_error(file, line, r, &err);
+}
+
+void lp_decline(lp_recorder *r, const char *name)
+{
+    char family[1024];
+    if (r->misuse.code != LP_OK || !lp_has(r, name))
+        return;
+    const size_t bytes = lp_family_template(name, family, sizeof family);
+    if (bytes >= sizeof family)
+        return; /* check will call it unused, which is a warning */
+    const int64_t before = r->declined.count;
+    const int64_t number = lp_strings_add(&r->declined, family, bytes);
+    if (number < 0) {
+        rec_no_memory(r);
+        return;
+    }
+    lp_error err;
+    if (number == before) {
+        const lp_status status = lp_trace_decline(r->trace, name, &err);
+        if (status != LP_OK && status != LP_E_LIMIT)
+            rec_misuse_error(__FILE__, __LINE__, r, &err);
+    }
 }
 
 lp_tensor lp_at_begin(lp_recorder *r)

@@ -114,6 +114,10 @@ LP_API lp_tensor lp_source_at(const char *file, int line, lp_recorder *r, const 
 #define lp_source_index(...) lp_source_index_at(LP_HERE, __VA_ARGS__)
 LP_API lp_tensor lp_source_index_at(const char *file, int line, lp_recorder *r, int64_t index);
 
+/* Says that the loader knows the family of `name` and loads none of it, on any rank; `check` then does not call it
+ * unused. What a rank leaves out of a family that it loads needs no such word. Nothing when there is no such tensor. */
+LP_API void lp_decline(lp_recorder *r, const char *name);
+
 /* ---- destination tensors ----------------------------------------------------------------------------------------- */
 
 /* Everything about a destination; zero members mean the defaults that are given. */

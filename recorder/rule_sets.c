@@ -40,8 +40,10 @@ lp_tensor rules_take(lp_rules *l, const char *name)
 void rules_decline(lp_rules *l, const char *name)
 {
     const int64_t index = rules_find(l, name);
-    if (index >= 0)
-        l->taken[index] = 1;
+    if (index < 0)
+        return;
+    l->taken[index] = 1;
+    lp_decline(l->r, lp_checkpoint_at(l->checkpoint, index)->name);
 }
 
 static const char *shape_text(lp_rules *l, int ndim, const int64_t *shape)

@@ -232,6 +232,10 @@ static void load_global_scales(const expert_layer *e)
             lp_copy(lp_select(lp_select(w13, 0, p), 0, slot), scalar_of(e, expert, p, EXPERT_SCALE_2));
         lp_copy(lp_select(w2, 0, slot), scalar_of(e, expert, EXPERT_DOWN, EXPERT_SCALE_2));
     }
+    for (int p = EXPERT_GATE; p <= EXPERT_UP; p++) { /* the kernel scales its input token by token */
+        if (has_part(e, p, EXPERT_INPUT_SCALE))
+            lp_decline(l->r, lp_checkpoint_at(l->checkpoint, part_of(e, 0, p, EXPERT_INPUT_SCALE).base)->name);
+    }
     for (int64_t expert = 0; expert < e->experts; expert++)
         lp_copy(lp_select(input, 0, expert), scalar_of(e, expert, EXPERT_DOWN, EXPERT_INPUT_SCALE));
 

@@ -78,7 +78,7 @@ static void one_rank_holds_everything(void **state)
     assert_string_equal(dest_of(&x, "embed_tokens.weight")->group, "root");
     assert_source(&x, "lm_head.weight", 0, "lm_head.weight", 0, 3200);
     assert_zero(&x, "embed_tokens.weight", 3200, 28 * 32); /* 100 rows are padded to 128 */
-    assert_checked(t);
+    assert_complete(t);
     free_run(&x);
     lp_trace_close(t);
     lp_checkpoint_close(c);
@@ -112,7 +112,7 @@ static void tensor_parallel_with_repeated_heads(void **state)
                       6 * 32);
         free_run(&x);
     }
-    assert_checked(t);
+    assert_complete(t);
     lp_trace_close(t);
     lp_checkpoint_close(c);
 }
@@ -150,7 +150,7 @@ static void vocabulary_is_padded(void **state)
                           v->last_own * 24);
         assert_zero(&x, "embed_tokens.weight", v->last_own * 24, (v->rows - v->last_own) * 24);
         assert_all_written_once(&x);
-        assert_checked(t);
+        assert_complete(t);
         free_run(&x);
         lp_trace_close(t);
         lp_checkpoint_close(c);
@@ -174,7 +174,7 @@ static void head_is_tied(void **state)
         assert_source(&x, "lm_head.weight", 0, "model.embed_tokens.weight", 0, 3200);
         if (stored)
             assert_int_equal(records_of(&x, "lm_head.weight"), 0);
-        assert_checked(t);
+        assert_complete(t);
         free_run(&x);
         lp_trace_close(t);
         lp_checkpoint_close(c);
@@ -196,7 +196,7 @@ static void missing_bias_of_one_part_is_zero(void **state)
     assert_source(&x, "layers.0.self_attn.qkv_proj.bias", 0, "model.layers.0.self_attn.q_proj.bias", 32, 32);
     assert_zero(&x, "layers.0.self_attn.qkv_proj.bias", 32, 16);
     assert_source(&x, "layers.0.self_attn.o_proj.bias", 0, "model.layers.0.self_attn.o_proj.bias", 0, 32);
-    assert_checked(t);
+    assert_complete(t);
     free_run(&x);
     lp_trace_close(t);
     lp_checkpoint_close(c);
@@ -218,11 +218,13 @@ static void rest_is_an_error_a_copy_or_declined(void **state)
         assert_source(&x, "model.extra.4", 0, "model.extra.4", 0, 12);
         free_run(&x);
     }
-    assert_checked(t);
+    assert_complete(t);
     lp_trace_close(t);
     t = load(c, (lp_loader_options){.rest = LP_REST_DECLINE}, config_of(&SMALL, ""));
     run x = run_scope(t, 0);
     assert_int_equal(records_of(&x, "model.extra.4"), 0);
+    assert_non_null(strstr(lp_trace_header_of(t)->configuration, "decline=model.extra.*\n"));
+    assert_complete(t);
     free_run(&x);
     lp_trace_close(t);
     lp_checkpoint_close(c);

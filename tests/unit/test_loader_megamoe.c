@@ -128,7 +128,7 @@ static void nvfp4_over_expert_ranks(void **state)
         assert_int_equal(x.rows->nrefusal, 0);
         free_run(&x);
     }
-    assert_checked(t);
+    assert_complete(t);
     lp_trace_close(t);
     lp_checkpoint_close(c);
 }
@@ -228,7 +228,7 @@ static void scalars_may_be_vectors_of_one(void **state)
     lp_trace *t = load(c, (lp_loader_options){.loader = "megamoe"}, "{}");
     run x = run_scope(t, 0);
     assert_all_written_once(&x);
-    assert_checked(t);
+    assert_complete(t);
     free_run(&x);
     lp_trace_close(t);
     lp_checkpoint_close(c);
@@ -251,7 +251,7 @@ static void experts_split_by_tensor_parallel_ranks(void **state)
                 assert_expert(&x, both[k], 1, e, e, I / 2, rank);
             free_run(&x);
         }
-        assert_checked(t);
+        assert_complete(t);
         lp_trace_close(t);
         lp_checkpoint_close(c);
     }
@@ -274,7 +274,7 @@ static void mxfp4_has_no_global_scales(void **state)
         for (uint32_t i = 0; i < x.rows->nrecord; i++)
             assert_int_equal(x.rows->record[i].kind, LP_KIND_COPY); /* exponents move as bytes, never as numbers */
         assert_string_equal(expert_dest(&x, 0, "w2_weight_scale")->layout, "mxfp4_l2_scale");
-        assert_checked(t);
+        assert_complete(t);
         free_run(&x);
         lp_trace_close(t);
         lp_checkpoint_close(c);
@@ -295,7 +295,7 @@ static void slots_beyond_the_experts(void **state)
     assert_expert(&x, &NVFP4, 0, 0, 3, I, 0);
     assert_expert(&x, &NVFP4, 0, 1, 0, I, 0);
     assert_expert(&x, &NVFP4, 0, 2, 1, I, 0);
-    assert_checked(t);
+    assert_complete(t);
     free_run(&x);
     lp_trace_close(t);
     assert_load_fails(c, (lp_loader_options){.loader = "megamoe", .layout = layout, .slots = 1}, "{}", LP_E_ARGUMENT,
@@ -365,7 +365,7 @@ static void whole_model(void **state)
             assert_int_equal(lp_trace_provenance(t, x.rows->record[i].provenance)->flags, 0);
         free_run(&x);
     }
-    assert_checked(t);
+    assert_complete(t);
     lp_trace_close(t);
     lp_checkpoint_close(c);
 }
@@ -410,7 +410,7 @@ static void shared_experts_in_mxfp8(void **state)
                                   strstr(x.rows->dest[record->dest].name, "_scale") != NULL;
             assert_int_equal(record->kind == LP_KIND_REPLICATE, repeated);
         }
-        assert_checked(t);
+        assert_complete(t);
         free_run(&x);
         lp_trace_close(t);
         lp_checkpoint_close(c);

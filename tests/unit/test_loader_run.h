@@ -74,4 +74,18 @@ static inline void assert_all_written_once(run *x)
     }
 }
 
+/* The verdict of check has no deny, and no name that the loader forgot: what it does not load, it declines. */
+static inline void assert_complete(const lp_trace *t)
+{
+    lp_findings *f = NULL;
+    lp_error err;
+    assert_checked(t);
+    assert_int_equal(lp_check(&f, t, &err), LP_OK);
+    for (int64_t i = 0; i < lp_findings_count(f); i++) {
+        if (strcmp(lp_findings_at(f, i)->rule->id, "checkpoint_name_unused") == 0)
+            fail_msg("%s", lp_findings_at(f, i)->text);
+    }
+    lp_findings_free(f);
+}
+
 #endif
