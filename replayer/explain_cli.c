@@ -90,11 +90,11 @@ static void print_families(const explainer *x, const lp_family_costs *families)
     char bytes[32], names[32], ranges[32];
     const int64_t count = lp_family_costs_count(families);
     const int64_t shown = count < x->families ? count : x->families;
+    fprintf(x->cli->out, "  %-58s %9s %11s %12s  %s\n", "family", "names", "read", "ranges", "kinds");
     for (int64_t i = 0; i < shown; i++) {
         const lp_family_cost *f = lp_family_costs_at(families, i);
-        fprintf(x->cli->out, "  %-58s %9s names %11s %12s ranges  %s\n", lp_cli_clean(f->family),
-                lp_format_count(names, f->names), lp_format_bytes(bytes, f->bytes_read),
-                lp_format_count(ranges, f->ranges_read), f->kinds);
+        fprintf(x->cli->out, "  %-58s %9s %11s %12s  %s\n", lp_cli_clean(f->family), lp_format_count(names, f->names),
+                lp_format_bytes(bytes, f->bytes_read), lp_format_count(ranges, f->ranges_read), f->kinds);
     }
     if (shown < count)
         fprintf(x->cli->out, "  ... and %" PRId64 " more families\n", count - shown);
@@ -123,9 +123,10 @@ static void print_text(const explainer *x, int32_t rank, const lp_explanation *e
     else
         fprintf(out, "  %-10s %s records of different names overlap: the last write of the loader wins\n", "order",
                 lp_format_count(a, e->order_dependent));
-    fprintf(out, "  %-10s %s\n", "fallbacks", lp_format_count(a, e->fallbacks));
+    fprintf(out, "  %-10s %s%s\n", "fallbacks", lp_format_count(a, e->fallbacks),
+            e->fallbacks > 0 ? "; families, with the number of names:" : "");
     for (int64_t i = 0; i < fallbacks->text.count && i < FALLBACKS_SHOWN; i++)
-        fprintf(out, "    %s (%s names)\n", fallbacks->text.text[i], lp_format_count(a, fallbacks->count[i]));
+        fprintf(out, "    %s (%s)\n", fallbacks->text.text[i], lp_format_count(a, fallbacks->count[i]));
     if (fallbacks->text.count > FALLBACKS_SHOWN)
         fprintf(out, "    and %" PRId64 " more\n", fallbacks->text.count - FALLBACKS_SHOWN);
     fprintf(out, "  %-10s cold from disk at %.1f GB/s: %s; from page cache at %.1f GB/s: %s\n", "estimates",
