@@ -115,9 +115,9 @@ lp_status lp_cover_note_uncovered(lp_cover_pass *p, const lp_destination *d, con
     if (!first)
         return LP_OK;
     return lp_findings_text(p->c->findings, err,
-                            "%" PRId64 " bytes of '%s' are written by nothing, the first are [%" PRId64 ", %" PRId64
+                            "%s%" PRId64 " bytes of '%s' are written by nothing, the first are [%" PRId64 ", %" PRId64
                             ")",
-                            r->uncovered_bytes, d->name, r->gap_lo, r->gap_hi);
+                            r->undecided ? "at least " : "", r->uncovered_bytes, d->name, r->gap_lo, r->gap_hi);
 }
 
 lp_status lp_cover_note_outside(lp_cover_pass *p, const lp_destination *d, const lp_writer *w, int64_t lo, int64_t hi,

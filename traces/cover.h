@@ -15,7 +15,7 @@
 enum {
     LP_COVER_PAIRS_MAX = 65536,    /* overlapping pairs that are listed */
     LP_COVER_PIECES_MAX = 4194304, /* grid pieces (runs, where strides do not divide) in one problem */
-    LP_COVER_WORK_MAX = 1 << 28    /* piece visits of one memo's life; each costs a few nanoseconds */
+    LP_COVER_WORK_MAX = 1 << 27    /* piece visits of one memo's life; each costs a few nanoseconds */
 };
 
 /* A set of destination bytes: those that `map` writes, moved by dst_off. */

@@ -234,7 +234,7 @@ lp_status lp_cover_grid_build(lp_cover_grid *g, const lp_cover_box *box, int64_t
     int64_t pieces = 0;
     for (int64_t i = 0; i < count; i++)
         pieces = add_saturated(pieces, repeats_of(g, &box[i]));
-    *fits = pieces <= LP_COVER_PIECES_MAX;
+    *fits = pieces <= LP_COVER_PIECES_MAX && pieces <= LP_COVER_INTERVALS_MAX / g->levels;
     cutter c = {.g = g, .fits = *fits};
     for (int64_t i = 0; i < count && c.fits; i++) {
         c.box = &box[i];

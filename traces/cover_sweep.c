@@ -239,6 +239,7 @@ static lp_status sweep_level(lp_cover_sweep *s, int level, const uint32_t *id, i
         e[i] = (lp_cover_entry){span.lo, span.hi, id[i]};
     }
     sort_entries(e, n);
+    s->work_left -= n > SMALL_SORT ? n * 4 : n; /* what sorting costs, roughly */
     int64_t next = 0, nactive = 0, lo = e[0].lo;
     while (next < n || nactive > 0) {
         if (nactive == 0)
