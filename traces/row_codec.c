@@ -94,6 +94,33 @@ static bool same_boxes(const lp_map *map, const lp_box *box, int64_t count)
     return true;
 }
 
+/* Bytes from a nested box's first to behind its last destination; false: it is not nested, or overflows. */
+static bool box_span(const lp_box *box, int64_t dst_elem, int64_t *span)
+{
+    if (box->run < 1 || !lp_mul(box->run, dst_elem, span))
+        return false;
+    for (int32_t m = box->rank - 1; m >= 0; m--) {
+        int64_t more;
+        if (box->mode[m].extent < 2 || box->mode[m].dst_stride < *span ||
+            !lp_mul(box->mode[m].extent - 1, box->mode[m].dst_stride, &more) || !lp_add(*span, more, span))
+            return false;
+    }
+    return true;
+}
+
+/* What every canonical map is: boxes nested, one behind the other. Asked before the boxes are made canonical, because
+ * that takes no time for such boxes, but long for those that a hostile file could hold instead. */
+static bool are_flat(const lp_box *box, int64_t count, int64_t dst_elem)
+{
+    int64_t end = INT64_MIN;
+    for (int64_t b = 0; b < count; b++) {
+        int64_t span;
+        if (!box_span(&box[b], dst_elem, &span) || box[b].dst_off < end || !lp_add(box[b].dst_off, span, &end))
+            return false;
+    }
+    return true;
+}
+
 static lp_status read_boxes(lp_unpacker *in, lp_arena *scratch, int64_t count, lp_box **out, lp_error *err)
 {
     static const lp_box none = {0};
@@ -143,8 +170,10 @@ lp_status lp_unpack_map(lp_unpacker *in, const lp_alloc *alloc, const lp_map **o
     }
     lp_arena_init(&scratch, alloc);
     LP_TRY_GOTO(read_boxes(in, &scratch, (int64_t)count, &box, err), free_scratch);
-    if (in->failed)
+    if (in->failed || !are_flat(box, (int64_t)count, (int64_t)dst_elem)) {
+        in->failed = true;
         goto free_scratch;
+    }
     status = lp_map_from_boxes(&map, (int32_t)src_elem, (int32_t)dst_elem, (int32_t)count, box, alloc, err);
     if (status == LP_E_MEMORY)
         goto free_scratch;

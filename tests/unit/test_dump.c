@@ -26,7 +26,7 @@ static lp_text dump(const lp_trace *t, bool provenance)
 {
     lp_text text;
     lp_text_init(&text, NULL);
-    FIX_OK(lp_trace_dump_with(t, provenance, append, &text, err));
+    FIX_OK(lp_trace_dump_with(t, provenance, append, &text, &fix_err));
     assert_false(text.failed);
     return text;
 }
@@ -35,8 +35,8 @@ static void same_bytes(const lp_trace *a, const lp_trace *b)
 {
     uint8_t *x, *y;
     int64_t x_bytes, y_bytes;
-    FIX_OK(lp_trace_image(a, &x, &x_bytes, err));
-    FIX_OK(lp_trace_image(b, &y, &y_bytes, err));
+    FIX_OK(lp_trace_image(a, &x, &x_bytes, &fix_err));
+    FIX_OK(lp_trace_image(b, &y, &y_bytes, &fix_err));
     assert_int_equal(x_bytes, y_bytes);
     assert_memory_equal(x, y, (size_t)x_bytes);
     sqlite3_free(x);
@@ -48,7 +48,7 @@ static void text_and_back_is_the_same(void **state) /* R12 */
     (void)state;
     lp_trace *t = fix_trace(false), *back;
     lp_text text = dump(t, true);
-    FIX_OK(lp_trace_undump(&back, text.data, (size_t)text.bytes, NULL, err));
+    FIX_OK(lp_trace_undump(&back, text.data, (size_t)text.bytes, NULL, &fix_err));
     fix_same(t, back, true);
     same_bytes(t, back);
     lp_text again = dump(back, true);
@@ -66,7 +66,7 @@ static void provenance_can_be_left_out(void **state) /* R7 */
     lp_trace *t = fix_trace(false), *back;
     lp_text text = dump(t, false);
     assert_null(strstr(text.data, "loader.py"));
-    FIX_OK(lp_trace_undump(&back, text.data, (size_t)text.bytes, NULL, err));
+    FIX_OK(lp_trace_undump(&back, text.data, (size_t)text.bytes, NULL, &fix_err));
     fix_same(t, back, false);
     lp_trace_close(back);
     lp_text_free(&text);
@@ -187,7 +187,7 @@ static void cut_texts_are_refused(void **state)
         free(part);
     }
     /* Without its last newline it is whole. */
-    FIX_OK(lp_trace_undump(&back, text.data, (size_t)text.bytes - 1, NULL, err));
+    FIX_OK(lp_trace_undump(&back, text.data, (size_t)text.bytes - 1, NULL, &fix_err));
     lp_trace_close(back);
     lp_text_free(&text);
     lp_trace_close(t);
@@ -202,9 +202,9 @@ static void an_edited_text_is_another_trace(void **state)
     char *at = strstr(text.data, "src=3 dst=0");
     assert_non_null(at);
     at[4] = '2';
-    FIX_OK(lp_trace_undump(&other, text.data, (size_t)text.bytes, NULL, err));
-    FIX_OK(lp_trace_set_digest(t, a, err));
-    FIX_OK(lp_trace_set_digest(other, b, err));
+    FIX_OK(lp_trace_undump(&other, text.data, (size_t)text.bytes, NULL, &fix_err));
+    FIX_OK(lp_trace_set_digest(t, a, &fix_err));
+    FIX_OK(lp_trace_set_digest(other, b, &fix_err));
     assert_memory_not_equal(a, b, 32);
     lp_trace_close(other);
     lp_text_free(&text);
@@ -256,7 +256,7 @@ static void a_reader_that_stops_is_heard(void **state)
 static lp_status work(const lp_text *text, const lp_platform *platform, lp_text *out, lp_error *err)
 {
     lp_trace *t = NULL;
-    LP_TRY(lp_trace_undump(&t, text->data, (size_t)text->bytes, platform, err));
+    LP_TRY(lp_trace_undump(&t, text->data, (size_t)text->bytes, platform, &fix_err));
     out->bytes = 0;
     const lp_status status = lp_trace_dump(t, append, out, err);
     lp_trace_close(t);
@@ -306,7 +306,7 @@ static double seconds_for(int n)
     lp_trace *t;
     struct timespec a, b;
     clock_gettime(CLOCK_MONOTONIC, &a);
-    FIX_OK(lp_trace_undump(&t, text.data, (size_t)text.bytes, NULL, err));
+    FIX_OK(lp_trace_undump(&t, text.data, (size_t)text.bytes, NULL, &fix_err));
     clock_gettime(CLOCK_MONOTONIC, &b);
     lp_trace_close(t);
     lp_text_free(&text);

@@ -116,8 +116,8 @@ static void constraints_only_narrow(void **state)
         answer a = {0}, b = {0};
         lp_text_init(&a.text, NULL);
         lp_text_init(&b.text, NULL);
-        FIX_OK(lp_trace_query(t, same[i][0], take, &a, err));
-        FIX_OK(lp_trace_query(t, same[i][1], take, &b, err));
+        FIX_OK(lp_trace_query(t, same[i][0], take, &a, &fix_err));
+        FIX_OK(lp_trace_query(t, same[i][1], take, &b, &fix_err));
         assert_string_equal(a.text.data, b.text.data);
         lp_text_free(&a.text);
         lp_text_free(&b.text);
@@ -131,8 +131,8 @@ static void one_rank_expands_one_scope(void **state)
     lp_trace *t = fix_trace(false), *opened;
     uint8_t *image;
     int64_t bytes;
-    FIX_OK(lp_trace_image(t, &image, &bytes, err));
-    FIX_OK(lp_trace_open_image(&opened, image, bytes, "x.lpt", NULL, err));
+    FIX_OK(lp_trace_image(t, &image, &bytes, &fix_err));
+    FIX_OK(lp_trace_open_image(&opened, image, bytes, "x.lpt", NULL, &fix_err));
     expect(opened, "SELECT count(*) FROM v_records WHERE rank = 1", "count(*)\n44\n");
     assert_false(opened->scope[0].has_rows);
     assert_true(opened->scope[1].has_rows);
@@ -222,7 +222,7 @@ static void the_caller_can_stop(void **state)
     lp_trace *t = fix_trace(false);
     answer a = {.stop_after = 3};
     lp_text_init(&a.text, NULL);
-    FIX_OK(lp_trace_query(t, "SELECT name FROM v_records", take, &a, err));
+    FIX_OK(lp_trace_query(t, "SELECT name FROM v_records", take, &a, &fix_err));
     assert_int_equal(a.rows, 3);
     lp_text_free(&a.text);
     lp_trace_close(t);
@@ -235,8 +235,8 @@ static void a_damaged_scope_is_reported_as_such(void **state)
     lp_trace *t = fix_trace(false), *opened;
     uint8_t *image;
     int64_t bytes;
-    FIX_OK(lp_trace_image(t, &image, &bytes, err));
-    FIX_OK(lp_trace_open_image(&opened, image, bytes, "x.lpt", NULL, err));
+    FIX_OK(lp_trace_image(t, &image, &bytes, &fix_err));
+    FIX_OK(lp_trace_open_image(&opened, image, bytes, "x.lpt", NULL, &fix_err));
     opened->scope[1].digest[0] ^= 1;
     refused(opened, "SELECT count(*) FROM v_records", LP_E_CORRUPT, "digest");
     expect(opened, "SELECT count(*) FROM v_records WHERE rank = 0", "count(*)\n44\n");

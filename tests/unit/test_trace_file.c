@@ -11,7 +11,7 @@
 static uint8_t *image_of(const lp_trace *t, int64_t *bytes)
 {
     uint8_t *image = NULL;
-    FIX_OK(lp_trace_image(t, &image, bytes, err));
+    FIX_OK(lp_trace_image(t, &image, bytes, &fix_err));
     return image;
 }
 
@@ -20,7 +20,7 @@ static lp_status open_all(uint8_t *image, int64_t bytes, lp_trace **out, lp_erro
 {
     lp_trace *t = NULL;
     *out = NULL;
-    LP_TRY(lp_trace_open_image(&t, image, bytes, "x.lpt", NULL, err));
+    LP_TRY(lp_trace_open_image(&t, image, bytes, "x.lpt", NULL, &fix_err));
     for (int32_t s = 0; s < lp_trace_scope_count(t); s++) {
         const lp_rows *rows;
         const lp_status status = lp_trace_rows(t, s, &rows, err);
@@ -91,9 +91,9 @@ static void everything_comes_back(void **state)
     lp_trace *t = fix_trace(false), *back;
     lp_error err = {0};
     const char *path = fix_path("a.lpt");
-    FIX_OK(lp_trace_save(t, path, true, err));
+    FIX_OK(lp_trace_save(t, path, true, &fix_err));
     assert_int_equal(lp_trace_save(t, path, false, &err), LP_E_EXISTS); /* R9 */
-    FIX_OK(lp_trace_open(&back, path, err));
+    FIX_OK(lp_trace_open(&back, path, &fix_err));
     fix_same(t, back, true);
     lp_trace_close(back);
     lp_trace_close(t);
@@ -106,14 +106,14 @@ static void scopes_are_expanded_one_by_one(void **state)
     lp_trace *t = fix_trace(false), *back;
     int64_t bytes;
     uint8_t *image = image_of(t, &bytes);
-    FIX_OK(lp_trace_open_image(&back, image, bytes, "x.lpt", NULL, err));
+    FIX_OK(lp_trace_open_image(&back, image, bytes, "x.lpt", NULL, &fix_err));
     sqlite3_free(image); /* nothing points into it */
     const lp_rows *rows;
-    FIX_OK(lp_trace_rows(back, 1, &rows, err));
+    FIX_OK(lp_trace_rows(back, 1, &rows, &fix_err));
     assert_false(back->scope[0].has_rows);
     FIX_OK(lp_trace_release_rows(back, 1));
     for (int i = 0; i < 50; i++) { /* the budget is of one expansion, not of a life */
-        FIX_OK(lp_trace_rows(back, 1, &rows, err));
+        FIX_OK(lp_trace_rows(back, 1, &rows, &fix_err));
         FIX_OK(lp_trace_release_rows(back, 1));
     }
     lp_trace_close(back);
@@ -128,7 +128,7 @@ static void equal_content_gives_equal_bytes(void **state) /* R8b, R11 */
     uint8_t *x = image_of(a, &a_bytes), *y = image_of(b, &b_bytes);
     assert_int_equal(a_bytes, b_bytes);
     assert_memory_equal(x, y, (size_t)a_bytes);
-    FIX_OK(lp_trace_open_image(&back, x, a_bytes, "x.lpt", NULL, err));
+    FIX_OK(lp_trace_open_image(&back, x, a_bytes, "x.lpt", NULL, &fix_err));
     uint8_t *z = image_of(back, &again_bytes);
     assert_int_equal(a_bytes, again_bytes);
     assert_memory_equal(x, z, (size_t)a_bytes);
@@ -146,14 +146,14 @@ static void an_empty_trace_is_legal(void **state)
     lp_trace *t, *back;
     lp_checkpoint *c;
     int64_t bytes;
-    FIX_OK(lp_checkpoint_new(&c, NULL, err));
-    FIX_OK(lp_checkpoint_seal(c, err));
-    FIX_OK(lp_trace_new(&t, c, NULL, NULL, err));
+    FIX_OK(lp_checkpoint_new(&c, NULL, &fix_err));
+    FIX_OK(lp_checkpoint_seal(c, &fix_err));
+    FIX_OK(lp_trace_new(&t, c, NULL, NULL, &fix_err));
     lp_error err;
     uint8_t *none = NULL;
     assert_int_equal(lp_trace_image(t, &none, &bytes, &err), LP_E_MISUSE);
-    FIX_OK(lp_trace_begin_scope(t, &(lp_scope){0}, err));
-    FIX_OK(lp_trace_seal(t, err));
+    FIX_OK(lp_trace_begin_scope(t, &(lp_scope){0}, &fix_err));
+    FIX_OK(lp_trace_seal(t, &fix_err));
     uint8_t *image = image_of(t, &bytes);
     assert_int_equal(open_all(image, bytes, &back, &err), LP_OK);
     fix_same(t, back, true);
@@ -170,7 +170,7 @@ static void storage_is_plain_sqlite(void **state) /* R5, R5a, R7 */
     sqlite3 *db;
     sqlite3_stmt *q;
     const char *path = fix_path("plain.lpt");
-    FIX_OK(lp_trace_save(t, path, true, err));
+    FIX_OK(lp_trace_save(t, path, true, &fix_err));
     assert_int_equal(sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
     assert_int_equal(sqlite3_prepare_v2(db,
                                         "SELECT count(*), sum(type = 'table'), sum(sql LIKE '%STRICT%'),"
@@ -308,12 +308,12 @@ static void a_flipped_byte_never_lies(void **state) /* R8a, R14, R15 */
     lp_error err;
     int64_t bytes, opened = 0, refusals = 0;
     uint8_t *image = image_of(t, &bytes), wanted[32], got[32];
-    FIX_OK(lp_trace_set_digest(t, wanted, err));
+    FIX_OK(lp_trace_set_digest(t, wanted, &fix_err));
     for (int64_t i = 0; i < bytes; i += 29) {
         const uint8_t before = image[i];
         image[i] ^= (uint8_t)(1 << (i / 29 % 8));
         if (open_all(image, bytes, &back, &err) == LP_OK) {
-            FIX_OK(lp_trace_set_digest(back, got, err));
+            FIX_OK(lp_trace_set_digest(back, got, &fix_err));
             assert_memory_equal(got, wanted, 32);
             lp_trace_close(back);
             opened++;
@@ -428,7 +428,7 @@ static void provenance_can_be_removed(void **state) /* R7 */
         assert_int_equal(open_all(without, size, &back, &err), LP_OK);
         fix_same(t, back, false);
         const lp_rows *rows;
-        FIX_OK(lp_trace_rows(back, 0, &rows, err));
+        FIX_OK(lp_trace_rows(back, 0, &rows, &fix_err));
         for (uint32_t r = 0; r < rows->nrecord; r++)
             assert_null(lp_trace_provenance(back, rows->record[r].provenance));
         lp_trace_close(back);
@@ -466,7 +466,7 @@ static bool exists(const char *path)
 static lp_status work(const char *from, const char *to, const lp_platform *platform, lp_error *err)
 {
     lp_trace *t = NULL;
-    LP_TRY(lp_trace_open_with(&t, from, platform, err));
+    LP_TRY(lp_trace_open_with(&t, from, platform, &fix_err));
     lp_status status = LP_OK;
     for (int32_t s = 0; s < lp_trace_scope_count(t) && status == LP_OK; s++) {
         const lp_rows *rows;
@@ -489,8 +489,8 @@ static void every_allocation_may_fail(void **state)
     char partial[600];
     snprintf(partial, sizeof partial, "%s.partial", to);
     lp_trace *t = fix_trace(false);
-    FIX_OK(lp_trace_save(t, from, true, err));
-    FIX_OK(lp_trace_save(t, to, true, err));
+    FIX_OK(lp_trace_save(t, from, true, &fix_err));
+    FIX_OK(lp_trace_save(t, to, true, &fix_err));
     lp_trace_close(t);
     int64_t bytes, after_bytes;
     char *old = fix_read(to, &bytes);
@@ -526,7 +526,7 @@ static void every_file_call_may_fail(void **state) /* R9 */
     char partial[600];
     snprintf(partial, sizeof partial, "%s.partial", to);
     lp_trace *t = fix_trace(false), *back;
-    FIX_OK(lp_trace_save(t, from, true, err));
+    FIX_OK(lp_trace_save(t, from, true, &fix_err));
     FILE *old = fopen(to, "wb");
     fputs("the old file", old);
     fclose(old);
@@ -550,7 +550,7 @@ static void every_file_call_may_fail(void **state) /* R9 */
         }
         /* Whole, whichever it is; the old one until the rename has happened. */
         if (!is_old) {
-            FIX_OK(lp_trace_open(&back, to, err));
+            FIX_OK(lp_trace_open(&back, to, &fix_err));
             fix_same(t, back, true);
             lp_trace_close(back);
             FILE *again = fopen(to, "wb");
@@ -593,7 +593,7 @@ static void every_allocation_of_sqlite_may_fail(void **state)
     const char *from = fix_path("sql-from.lpt"), *to = fix_path("sql-to.lpt");
     lp_trace *t = fix_trace(false), *back;
     lp_error err = {0};
-    FIX_OK(lp_trace_save(t, from, true, err));
+    FIX_OK(lp_trace_save(t, from, true, &fix_err));
     sqlite_allocations = 0;
     assert_int_equal(work(from, to, &platform, &err), LP_OK);
     const int64_t allocations = sqlite_allocations;
@@ -607,7 +607,7 @@ static void every_allocation_of_sqlite_may_fail(void **state)
         assert_int_equal(f.live, 0);
         /* SQLite does without some of its caches: then everything must be right. */
         if (status == LP_OK) {
-            FIX_OK(lp_trace_open(&back, to, err));
+            FIX_OK(lp_trace_open(&back, to, &fix_err));
             fix_same_digests(t, back);
             lp_trace_close(back);
         } else {

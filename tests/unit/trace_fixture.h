@@ -18,13 +18,14 @@
 
 enum { FIX_LAYERS = 3, FIX_EXPERTS = 12, FIX_ROWS = 8, FIX_COLUMNS = 16 };
 
+/* What the calls inside FIX_OK report to. */
+static lp_error fix_err;
+
 #define FIX_OK(call)                                                                                                   \
     do {                                                                                                               \
-        lp_error fix_error_ = {0};                                                                                     \
-        lp_error *const err = &fix_error_;                                                                             \
         const lp_status fix_status_ = (call);                                                                          \
         if (fix_status_ != LP_OK)                                                                                      \
-            print_error("%s: %s\n", lp_status_name(fix_status_), fix_error_.text);                                     \
+            print_error("%s: %s\n", lp_status_name(fix_status_), fix_err.text);                                        \
         assert_int_equal(fix_status_, LP_OK);                                                                          \
     } while (0)
 
@@ -38,7 +39,7 @@ static inline void fix_add(lp_checkpoint *c, const char *name, lp_dtype dtype, i
         c,
         &(lp_checkpoint_tensor){
             .name = name, .dtype = dtype, .ndim = ndim, .shape = shape, .file = file, .file_off = *off},
-        err));
+        &fix_err));
     *off += bytes;
 }
 
@@ -48,16 +49,16 @@ static inline lp_checkpoint *fix_checkpoint(void)
     lp_checkpoint *c;
     char name[96];
     int64_t off[2] = {808, 1000}, unknown = -1;
-    FIX_OK(lp_checkpoint_new(&c, NULL, err));
+    FIX_OK(lp_checkpoint_new(&c, NULL, &fix_err));
     FIX_OK(lp_checkpoint_add_file(
         c, &(lp_checkpoint_file){.path = "model-1.safetensors", .size_bytes = 1 << 20, .mtime_ns = 7, .inode = 9},
-        err));
+        &fix_err));
     FIX_OK(lp_checkpoint_add_file(
         c,
         &(lp_checkpoint_file){.path = "sub/model-2.safetensors",
                               .size_bytes = -1,
                               .sha256 = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"},
-        err));
+        &fix_err));
     for (int l = 0; l < FIX_LAYERS; l++) {
         for (int e = 0; e < FIX_EXPERTS; e++) {
             snprintf(name, sizeof name, "layers.%d.experts.%d.up.weight", l, e);
@@ -76,7 +77,7 @@ static inline lp_checkpoint *fix_checkpoint(void)
     fix_add(c, "two parts", LP_U8, 1, (int64_t[]){64}, 1, &off[1]);
     unknown = -1;
     fix_add(c, "placeless", LP_I8, 1, (int64_t[]){32}, -1, &unknown);
-    FIX_OK(lp_checkpoint_seal(c, err));
+    FIX_OK(lp_checkpoint_seal(c, &fix_err));
     return c;
 }
 
@@ -106,7 +107,7 @@ static inline uint32_t fix_dest(lp_trace *t, const char *name, lp_dtype dtype, i
                                                       .dummy_bits = flags & LP_DEST_HAS_DUMMY ? 0x3f80 : 0,
                                                       .slot_dim = slots ? 0 : -1,
                                                       .slot_count = slots ? (int32_t)shape[0] : 0},
-                                    &index, err));
+                                    &index, &fix_err));
     return index;
 }
 
@@ -117,14 +118,14 @@ static inline void fix_copy(lp_trace *t, const char *name, const lp_view *src, u
     const lp_map *map;
     const int64_t index = lp_checkpoint_find(t->checkpoint, name);
     assert_true(index >= 0);
-    FIX_OK(lp_map_copy(&map, dst, dst_bytes, src, lp_checkpoint_at(t->checkpoint, index)->bytes, NULL, err));
+    FIX_OK(lp_map_copy(&map, dst, dst_bytes, src, lp_checkpoint_at(t->checkpoint, index)->bytes, NULL, &fix_err));
     const lp_record r = {.name = (uint32_t)index,
                          .dest = dest,
                          .src_dtype = map->src_elem == map->dst_elem ? LP_DTYPE_NONE : (uint8_t)src->dtype,
                          .dst_dtype = map->src_elem == map->dst_elem ? LP_DTYPE_NONE : (uint8_t)dst->dtype,
                          .map = map,
                          .provenance = provenance};
-    FIX_OK(lp_trace_add_record(t, &r, err));
+    FIX_OK(lp_trace_add_record(t, &r, &fix_err));
     lp_map_free(map, NULL);
 }
 
@@ -133,16 +134,17 @@ static inline void fix_fill(lp_trace *t, uint32_t name, uint32_t dest, const lp_
 {
     const lp_map *map;
     uint64_t reduced;
-    FIX_OK(lp_map_fill(&map, &reduced, dst, dst_bytes, bits, lp_dtype_bits(dst->dtype) / 8, NULL, err));
+    FIX_OK(lp_map_fill(&map, &reduced, dst, dst_bytes, bits, lp_dtype_bits(dst->dtype) / 8, NULL, &fix_err));
     FIX_OK(lp_trace_add_record(
-        t, &(lp_record){.name = name, .dest = dest, .fill_bits = reduced, .map = map, .provenance = LP_NONE}, err));
+        t, &(lp_record){.name = name, .dest = dest, .fill_bits = reduced, .map = map, .provenance = LP_NONE},
+        &fix_err));
     lp_map_free(map, NULL);
 }
 
 static inline lp_view fix_view(lp_dtype dtype, int ndim, const int64_t *shape)
 {
     lp_view v;
-    FIX_OK(lp_view_contiguous(&v, dtype, ndim, shape, err));
+    FIX_OK(lp_view_contiguous(&v, dtype, ndim, shape, &fix_err));
     return v;
 }
 
@@ -159,12 +161,12 @@ static inline void fix_layer(lp_trace *t, int layer, int rank, uint32_t provenan
     for (int s = 0; s < LOCAL; s++) {
         lp_view dst = fix_view(LP_BF16, 3, slots);
         const lp_view src = fix_view(LP_BF16, 2, one);
-        FIX_OK(lp_view_select(&dst, 0, s, err));
+        FIX_OK(lp_view_select(&dst, 0, s, &fix_err));
         snprintf(name, sizeof name, "layers.%d.experts.%d.up.weight", layer, rank * LOCAL + s);
         fix_copy(t, name, &src, w13, &dst, 2 * LOCAL * FIX_ROWS * FIX_COLUMNS, provenance);
         lp_view scale_dst = fix_view(LP_F32, 1, (int64_t[]){LOCAL});
         const lp_view scale_src = fix_view(LP_F32, 0, NULL);
-        FIX_OK(lp_view_select(&scale_dst, 0, s, err));
+        FIX_OK(lp_view_select(&scale_dst, 0, s, &fix_err));
         snprintf(name, sizeof name, "layers.%d.experts.%d.up.scale", layer, rank * LOCAL + s);
         fix_copy(t, name, &scale_src, scale, &scale_dst, 4 * LOCAL, LP_NONE);
     }
@@ -182,8 +184,8 @@ static inline void fix_rest(lp_trace *t, uint32_t target, uint32_t provenance)
     uint64_t reduced;
     const lp_view dense = fix_view(LP_F32, 2, (int64_t[]){4, FIX_COLUMNS});
     const int64_t bytes = 16 * FIX_COLUMNS, count = 4 * FIX_COLUMNS;
-    FIX_OK(lp_map_copy(&whole, &dense, bytes, &dense, bytes, NULL, err));
-    FIX_OK(lp_map_fill(&region, &reduced, &dense, bytes, 0, 4, NULL, err));
+    FIX_OK(lp_map_copy(&whole, &dense, bytes, &dense, bytes, NULL, &fix_err));
+    FIX_OK(lp_map_fill(&region, &reduced, &dense, bytes, 0, 4, NULL, &fix_err));
     const uint32_t embed = (uint32_t)lp_checkpoint_find(t->checkpoint, "embed");
     const lp_derive_input staged = {.staged = true, .index = embed, .dtype = LP_F32, .count = count, .map = whole};
     const lp_node exp_node[] = {{.op = LP_OP_INPUT, .dtype = LP_F32, .count = count},
@@ -197,7 +199,7 @@ static inline void fix_rest(lp_trace *t, uint32_t target, uint32_t provenance)
                                             .map = whole,
                                             .error_text = "",
                                             .provenance = provenance},
-                               err));
+                               &fix_err));
     const lp_derive_input read = {.staged = false, .index = target, .dtype = LP_F32, .count = count, .map = whole};
     const lp_node close_node[] = {{.op = LP_OP_INPUT, .dtype = LP_F32, .count = count},
                                   {.op = LP_OP_CONST, .dtype = LP_F32, .bits = 0x3f800000, .count = 1},
@@ -210,7 +212,7 @@ static inline void fix_rest(lp_trace *t, uint32_t target, uint32_t provenance)
                                             .input = &read,
                                             .error_text = "embed {index} \"is\" not 1",
                                             .provenance = LP_NONE},
-                               err));
+                               &fix_err));
     const uint32_t host_read = (uint32_t)lp_checkpoint_find(t->checkpoint, "host_read");
     FIX_OK(lp_trace_add_refusal(t,
                                 &(lp_refusal){.name = host_read,
@@ -219,7 +221,7 @@ static inline void fix_rest(lp_trace *t, uint32_t target, uint32_t provenance)
                                               .operation = "aten.max",
                                               .reason = "reads a value\non the host",
                                               .provenance = provenance},
-                                err));
+                                &fix_err));
     lp_map_free(whole, NULL);
     lp_map_free(region, NULL);
 }
@@ -228,12 +230,12 @@ static inline void fix_scope(lp_trace *t, int rank)
 {
     uint32_t line[2];
     const char *odd = "\xc3\xa4 \"quoted\" \\ name\n";
-    FIX_OK(lp_trace_begin_scope(t, &(lp_scope){.tp = 2, .tp_rank = rank, .expert_parallel = true}, err));
+    FIX_OK(lp_trace_begin_scope(t, &(lp_scope){.tp = 2, .tp_rank = rank, .expert_parallel = true}, &fix_err));
     FIX_OK(lp_trace_add_provenance(
-        t, &(lp_provenance){.file = "loader.py", .line = 40 + rank, .chain = "narrow(0,0,8)"}, &line[0], err));
+        t, &(lp_provenance){.file = "loader.py", .line = 40 + rank, .chain = "narrow(0,0,8)"}, &line[0], &fix_err));
     FIX_OK(lp_trace_add_provenance(
         t, &(lp_provenance){.file = "loader.py", .line = 9, .chain = "", .flags = LP_PROV_MATERIALISES}, &line[1],
-        err));
+        &fix_err));
     for (int l = 0; l < FIX_LAYERS; l++)
         fix_layer(t, l, rank, line[0]);
     const int64_t square[] = {4, FIX_COLUMNS}, bytes[] = {32};
@@ -244,29 +246,29 @@ static inline void fix_scope(lp_trace *t, int rank)
     (void)tied;
     /* Two names write the same bytes, the later wins; the rest is padding. */
     lp_view whole = fix_view(LP_U8, 1, bytes), tail = whole, head = whole, source = whole;
-    FIX_OK(lp_view_narrow(&tail, 0, 8, 8, err));
-    FIX_OK(lp_view_narrow(&head, 0, 0, 12, err));
-    FIX_OK(lp_view_narrow(&source, 0, 16, 8, err));
+    FIX_OK(lp_view_narrow(&tail, 0, 8, 8, &fix_err));
+    FIX_OK(lp_view_narrow(&head, 0, 0, 12, &fix_err));
+    FIX_OK(lp_view_narrow(&source, 0, 16, 8, &fix_err));
     lp_view i8 = fix_view(LP_I8, 1, bytes);
-    FIX_OK(lp_view_narrow(&i8, 0, 4, 12, err));
+    FIX_OK(lp_view_narrow(&i8, 0, 4, 12, &fix_err));
     fix_copy(t, odd, &source, odd_dest, &tail, 32, line[1]);
     fix_copy(t, "placeless", &i8, odd_dest, &head, 32, LP_NONE);
     lp_view pad = whole;
-    FIX_OK(lp_view_narrow(&pad, 0, 16, 8, err));
+    FIX_OK(lp_view_narrow(&pad, 0, 16, 8, &fix_err));
     fix_fill(t, LP_NAME_BEGIN, odd_dest, &pad, 32, 0);
-    FIX_OK(lp_view_contiguous(&pad, LP_U8, 1, bytes, err));
-    FIX_OK(lp_view_narrow(&pad, 0, 24, 8, err));
+    FIX_OK(lp_view_contiguous(&pad, LP_U8, 1, bytes, &fix_err));
+    FIX_OK(lp_view_narrow(&pad, 0, 24, 8, &fix_err));
     fix_fill(t, (uint32_t)lp_checkpoint_find(t->checkpoint, odd), odd_dest, &pad, 32, 0x5a);
     /* One name in two unlike pieces: a map of two boxes. */
     const uint32_t parts = fix_dest(t, "parts", LP_U8, 1, (int64_t[]){40}, NULL, 0, 0, 0);
     lp_view part = fix_view(LP_U8, 1, (int64_t[]){40}), from = fix_view(LP_U8, 1, (int64_t[]){64});
-    FIX_OK(lp_view_narrow(&part, 0, 0, 16, err));
-    FIX_OK(lp_view_narrow(&from, 0, 3, 16, err));
+    FIX_OK(lp_view_narrow(&part, 0, 0, 16, &fix_err));
+    FIX_OK(lp_view_narrow(&from, 0, 3, 16, &fix_err));
     fix_copy(t, "two parts", &from, parts, &part, 40, LP_NONE);
-    FIX_OK(lp_view_contiguous(&part, LP_U8, 1, (int64_t[]){40}, err));
-    FIX_OK(lp_view_contiguous(&from, LP_U8, 1, (int64_t[]){64}, err));
-    FIX_OK(lp_view_narrow(&part, 0, 16, 24, err));
-    FIX_OK(lp_view_narrow(&from, 0, 40, 24, err));
+    FIX_OK(lp_view_contiguous(&part, LP_U8, 1, (int64_t[]){40}, &fix_err));
+    FIX_OK(lp_view_contiguous(&from, LP_U8, 1, (int64_t[]){64}, &fix_err));
+    FIX_OK(lp_view_narrow(&part, 0, 16, 24, &fix_err));
+    FIX_OK(lp_view_narrow(&from, 0, 40, 24, &fix_err));
     fix_copy(t, "two parts", &from, parts, &part, 40, LP_NONE);
     fix_rest(t, target, line[1]);
 }
@@ -281,11 +283,11 @@ static inline lp_trace *fix_trace(bool reversed)
                                            .loader_version = "1",
                                            .configuration = "a=1\nb=\xc3\xa4\n",
                                            .layout = {.tp = 2, .expert_parallel = true}},
-                        NULL, err));
+                        NULL, &fix_err));
     lp_checkpoint_close(c);
     fix_scope(t, reversed ? 1 : 0);
     fix_scope(t, reversed ? 0 : 1);
-    FIX_OK(lp_trace_seal(t, err));
+    FIX_OK(lp_trace_seal(t, &fix_err));
     return t;
 }
 
@@ -303,7 +305,7 @@ static inline const char *fix_path(const char *name)
 static inline char *fix_read(const char *path, int64_t *bytes)
 {
     char *text;
-    FIX_OK(lp_read_file(NULL, path, 1 << 30, &text, bytes, err));
+    FIX_OK(lp_read_file(NULL, path, 1 << 30, &text, bytes, &fix_err));
     return text;
 }
 
@@ -311,11 +313,11 @@ static inline char *fix_read(const char *path, int64_t *bytes)
 static inline void fix_same_digests(const lp_trace *a, const lp_trace *b)
 {
     uint8_t x[32], y[32];
-    FIX_OK(lp_trace_set_digest(a, x, err));
-    FIX_OK(lp_trace_set_digest(b, y, err));
+    FIX_OK(lp_trace_set_digest(a, x, &fix_err));
+    FIX_OK(lp_trace_set_digest(b, y, &fix_err));
     assert_memory_equal(x, y, 32);
-    FIX_OK(lp_trace_structure_key(a, x, err));
-    FIX_OK(lp_trace_structure_key(b, y, err));
+    FIX_OK(lp_trace_structure_key(a, x, &fix_err));
+    FIX_OK(lp_trace_structure_key(b, y, &fix_err));
     assert_memory_equal(x, y, 32);
 }
 
@@ -369,8 +371,8 @@ static inline void fix_same(const lp_trace *a, const lp_trace *b, bool with_prov
     assert_int_equal(lp_trace_scope_count(a), lp_trace_scope_count(b));
     for (int32_t s = 0; s < lp_trace_scope_count(a); s++) {
         const lp_rows *x, *y;
-        FIX_OK(lp_trace_rows(a, s, &x, err));
-        FIX_OK(lp_trace_rows(b, s, &y, err));
+        FIX_OK(lp_trace_rows(a, s, &x, &fix_err));
+        FIX_OK(lp_trace_rows(b, s, &y, &fix_err));
         assert_memory_equal(x->digest, y->digest, 32);
         assert_int_equal(x->ndest, y->ndest);
         assert_int_equal(x->nrecord, y->nrecord);
