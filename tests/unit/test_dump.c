@@ -256,7 +256,7 @@ static void a_reader_that_stops_is_heard(void **state)
 static lp_status work(const lp_text *text, const lp_platform *platform, lp_text *out, lp_error *err)
 {
     lp_trace *t = NULL;
-    LP_TRY(lp_trace_undump(&t, text->data, (size_t)text->bytes, platform, &fix_err));
+    LP_TRY(lp_trace_undump(&t, text->data, (size_t)text->bytes, platform, err));
     out->bytes = 0;
     const lp_status status = lp_trace_dump(t, append, out, err);
     lp_trace_close(t);

@@ -20,7 +20,7 @@ static lp_status open_all(uint8_t *image, int64_t bytes, lp_trace **out, lp_erro
 {
     lp_trace *t = NULL;
     *out = NULL;
-    LP_TRY(lp_trace_open_image(&t, image, bytes, "x.lpt", NULL, &fix_err));
+    LP_TRY(lp_trace_open_image(&t, image, bytes, "x.lpt", NULL, err));
     for (int32_t s = 0; s < lp_trace_scope_count(t); s++) {
         const lp_rows *rows;
         const lp_status status = lp_trace_rows(t, s, &rows, err);
@@ -466,7 +466,7 @@ static bool exists(const char *path)
 static lp_status work(const char *from, const char *to, const lp_platform *platform, lp_error *err)
 {
     lp_trace *t = NULL;
-    LP_TRY(lp_trace_open_with(&t, from, platform, &fix_err));
+    LP_TRY(lp_trace_open_with(&t, from, platform, err));
     lp_status status = LP_OK;
     for (int32_t s = 0; s < lp_trace_scope_count(t) && status == LP_OK; s++) {
         const lp_rows *rows;
