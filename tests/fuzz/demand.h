@@ -3,7 +3,7 @@
 #ifndef LOADPLAN_TESTS_FUZZ_DEMAND_H
 #define LOADPLAN_TESTS_FUZZ_DEMAND_H
 
-#include <loadplan/trace.h>
+#include "traces/trace.h"
 
 #include <stdlib.h>
 
