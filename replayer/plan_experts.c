@@ -158,7 +158,7 @@ static lp_status add_from_owner(lp_plan *plan, const experts *x, int32_t owner, 
     LP_TRY(lp_plan_scope_steps(plan, rows, &step, &count, err));
     for (int64_t i = 0; i < count; i++) {
         const lp_destination *dest = &rows->dest[step[i].dest];
-        slots s;
+        slots s = {.count = 0};
         if (dest->slot_dim < 0 || step[i].map->nbox == 0)
             continue;
         LP_TRY_GOTO(slots_of(dest, &s, err), free_steps);

@@ -103,7 +103,7 @@ static lp_status take(lp_session *s, uint32_t entry, int64_t off, const void *da
 lp_status lp_push_handle_range(lp_session *s, lp_handle handle, int64_t off, const void *data, int64_t bytes,
                                lp_error *err)
 {
-    uint32_t entry;
+    uint32_t entry = LP_NONE;
     WITH_ERROR(err);
     LP_TRY(judge(s, handle, off, data, bytes, &entry, err));
     if (entry == LP_NONE) {
@@ -173,7 +173,7 @@ static bool is_dense(const lp_checkpoint_tensor *tensor, const lp_buffer *b)
 
 typedef struct strided_push {
     lp_session *s;
-    uint32_t entry;
+    uint32_t entry = LP_NONE;
     int64_t off;
 } strided_push;
 
@@ -189,7 +189,7 @@ static lp_status write_piece(void *context, const void *data, int64_t bytes, lp_
 lp_status lp_push(lp_session *s, const char *name, const lp_buffer *buffer, lp_error *err)
 {
     lp_handle handle;
-    uint32_t entry;
+    uint32_t entry = LP_NONE;
     lp_form form;
     WITH_ERROR(err);
     LP_TRY(find_handle(s, name, &handle, err));
@@ -220,7 +220,7 @@ lp_status lp_push(lp_session *s, const char *name, const lp_buffer *buffer, lp_e
 
 lp_status lp_push_many(lp_session *s, const lp_handle *handle, const void *const *data, int64_t count, lp_error *err)
 {
-    uint32_t entry;
+    uint32_t entry = LP_NONE;
     WITH_ERROR(err);
     s->stamp++;
     for (int64_t i = 0; i < count; i++) {

@@ -334,7 +334,7 @@ typedef struct payload {
 /* Finite values in float dtypes, anything in others. */
 static inline payload make_payload(world *w)
 {
-    payload p;
+    payload p = {{NULL}};
     for (int i = 0; i < w->nsource; i++) {
         p.data[i] = malloc((size_t)w->source[i].bytes + 1);
         assert_non_null(p.data[i]);
@@ -432,7 +432,7 @@ static inline void model_load(const world *w, const payload *p, image *m)
 
 static inline image new_image(const world *w)
 {
-    image m;
+    image m = {{NULL}};
     for (int i = 0; i < w->ndest; i++) {
         m.data[i] = calloc(1, (size_t)w->dest[i].storage_bytes + 1);
         assert_non_null(m.data[i]);
