@@ -173,7 +173,7 @@ static bool is_dense(const lp_checkpoint_tensor *tensor, const lp_buffer *b)
 
 typedef struct strided_push {
     lp_session *s;
-    uint32_t entry = LP_NONE;
+    uint32_t entry;
     int64_t off;
 } strided_push;
 
