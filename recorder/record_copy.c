@@ -194,6 +194,21 @@ static bool find_trigger(const char *file, int line, lp_recorder *r, lp_tensor t
     return true;
 }
 
+/* Elements of less than a byte are filled as the bytes that they make: of two equal codes, or of zeros. */
+static bool fill_whole_bytes(lp_tensor *into, uint64_t *bits, lp_error *err)
+{
+    const lp_dtype dtype = into->view.dtype;
+    if (lp_dtype_bits(dtype) % 8 == 0)
+        return true;
+    if (dtype == LP_F4) {
+        *bits = (*bits & 15) * 0x11;
+    } else if (*bits != 0) {
+        lp_fail(err, LP_E_UNSUPPORTED, "a fill of %s by anything but 0", lp_dtype_name(dtype));
+        return false;
+    }
+    return lp_view_dtype(&into->view, LP_U8, err) == LP_OK;
+}
+
 lp_tensor lp_fill_at(const char *file, int line, lp_tensor dst, uint64_t bits, lp_tensor trigger)
 {
     lp_recorder *r = dst.recorder;
@@ -211,12 +226,12 @@ lp_tensor lp_fill_at(const char *file, int line, lp_tensor dst, uint64_t bits, l
     } else if (!is_writable(file, line, dst, "a fill") || !find_trigger(file, line, r, trigger, &piece.name)) {
         return dst;
     }
-    const int element_bits = lp_dtype_bits(into.view.dtype);
-    if (element_bits % 8 != 0) {
-        rec_misuse(file, line, r, LP_E_UNSUPPORTED, "a fill of elements that are not whole bytes");
+    lp_error err;
+    if (!fill_whole_bytes(&into, &bits, &err)) {
+        rec_misuse_error(file, line, r, &err);
         return dst;
     }
-    lp_error err;
+    const int element_bits = lp_dtype_bits(into.view.dtype);
     const lp_map *map = NULL;
     if (lp_map_fill(&map, &piece.fill_bits, &into.view, rec_memory_bytes(r, into), bits, element_bits / 8,
                     r->platform.alloc, &err) != LP_OK) {

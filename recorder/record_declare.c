@@ -161,7 +161,7 @@ lp_tensor lp_declare_tied_at(const char *file, int line, lp_recorder *r, const c
                               .dtype = row->dtype,
                               .ndim = row->ndim,
                               .shape = row->shape,
-                              .stride = row->stride,
+                              .stride = lp_dtype_bits(row->dtype) % 8 == 0 ? row->stride : NULL,
                               .storage = row->storage,
                               .offset = row->offset,
                               .storage_bytes = row->storage_bytes,

@@ -17,17 +17,20 @@ static const double AGREEMENT = 1e-5;
 static const float DUMMY_SCALE_2 = 1e-3f, DUMMY_INPUT_SCALE = 1.0f;
 
 typedef struct expert_format {
+    const char *name;
     const char *layout[2][2]; /* [first or second projection][weight or scale] */
     int64_t values_per_scale; /* along the input dimension */
     bool has_global_scales;
 } expert_format;
 
 static const expert_format NVFP4 = {
+    .name = "NVFP4",
     .layout = {{"nvfp4_l1_weight", "nvfp4_l1_scale"}, {"nvfp4_l2_weight", "nvfp4_l2_scale"}},
     .values_per_scale = 16,
     .has_global_scales = true,
 };
 static const expert_format MXFP4 = {
+    .name = "MXFP4",
     .layout = {{"mxfp4_l1_weight", "mxfp4_l1_scale"}, {"mxfp4_l2_weight", "mxfp4_l2_scale"}},
     .values_per_scale = 32,
 };
@@ -140,6 +143,14 @@ static lp_tensor declare_layout(const expert_layer *e, const char *name, const l
                                                       .slot_dim = shape.slot_dim});
 }
 
+static bool has_dtype_of_format(const expert_layer *e, lp_tensor t, int kind)
+{
+    const lp_dtype dtype = lp_dtype_of(t);
+    if (kind == EXPERT_WEIGHT)
+        return dtype == LP_U8;
+    return e->format == &NVFP4 ? dtype == LP_F8_E4M3 : dtype == LP_U8 || dtype == LP_F8_E8M0;
+}
+
 /* One projection's tensors into `into`: of every slot, this rank's share. */
 static void load_projection(const expert_layer *e, lp_tensor into, const lp_layout *layout, int projection, int kind)
 {
@@ -159,15 +170,14 @@ static void load_projection(const expert_layer *e, lp_tensor into, const lp_layo
         return;
     }
     const int64_t first_bits = region.offset_bits;
-    const lp_dtype dtype = lp_dtype_of(part_of(e, 0, projection, kind));
     for (int64_t slot = 0; slot < e->slots; slot++) {
         lp_tensor from = part_of(e, expert_of_slot(e, slot), projection, kind);
         if (!rules_expect(e->l, from, 2, (int64_t[]){rows, columns}))
             return;
-        if (lp_dtype_of(from) != dtype) {
+        if (!has_dtype_of_format(e, from, kind)) {
             const char *name = lp_checkpoint_at(e->l->checkpoint, from.base)->name;
-            rules_fail(e->l, LP_E_MISMATCH, name, "'%s' is %s, that of the first expert is %s", name,
-                       lp_dtype_name(lp_dtype_of(from)), lp_dtype_name(dtype));
+            rules_fail(e->l, LP_E_MISMATCH, name, "'%s' is %s, which %s does not have", name,
+                       lp_dtype_name(lp_dtype_of(from)), e->format->name);
             return;
         }
         if (e->share > 1)
