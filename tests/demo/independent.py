@@ -5,8 +5,8 @@
 It shares no code and no formula with loadplan: tensor-parallel slices are cut as an engine cuts them, and kernel layouts are
 made step by step on whole arrays (join gate and up, interleave, gather words, transpose).
 
-    independent.py bert CHECKPOINT RANK_FILE --tp N --rank R
-    independent.py megamoe CHECKPOINT RANK_FILE --ep N --rank R
+    independent.py bert|dense CHECKPOINT RANK_FILE --tp N --rank R
+    independent.py megamoe CHECKPOINT RANK_FILE --ep N|--tp N --rank R
 """
 import argparse
 import json
@@ -97,6 +97,48 @@ def bert(ck, tp, rank):
     return out
 
 
+def attention(ck, out, layer, tp, rank):
+    """Heads over the ranks; with fewer key/value heads than ranks, several ranks hold the same one."""
+    there, here = f"model.layers.{layer}.self_attn", f"layers.{layer}.self_attn"
+    heads, kv_heads, head_dim = (ck.config[k] for k in ("num_attention_heads", "num_key_value_heads", "head_dim"))
+    for kind in ("weight", "bias"):
+        parts = []
+        for part in "qkv":
+            name = f"{there}.{part}_proj.{kind}"
+            if name not in ck:
+                continue
+            count = heads if part == "q" else kv_heads
+            by_head = ck[name].reshape(count, -1) if kind == "bias" else ck[name].reshape(count, head_dim, -1)
+            if count >= tp:
+                own = by_head[count // tp * rank:count // tp * (rank + 1)]
+            else:
+                own = by_head[rank * count // tp:rank * count // tp + 1]
+            parts.append(own.reshape(-1) if kind == "bias" else own.reshape(-1, by_head.shape[2]))
+        if parts:
+            out[f"{here}.qkv_proj.{kind}"] = np.concatenate(parts)
+    out[f"{here}.o_proj.weight"] = columns(ck[f"{there}.o_proj.weight"], tp, rank)
+
+
+def around_the_layers(ck, tp, rank):
+    out = {"embed_tokens.weight": vocabulary(ck["model.embed_tokens.weight"], tp, rank), "norm.weight": ck["model.norm.weight"]}
+    if "lm_head.weight" in ck:
+        out["lm_head.weight"] = vocabulary(ck["lm_head.weight"], tp, rank)
+    return out
+
+
+def dense(ck, tp, rank):
+    out = around_the_layers(ck, tp, rank)
+    for layer in range(ck.config["num_hidden_layers"]):
+        there, here = f"model.layers.{layer}", f"layers.{layer}"
+        for norm in ("input_layernorm.weight", "post_attention_layernorm.weight"):
+            out[f"{here}.{norm}"] = ck[f"{there}.{norm}"]
+        attention(ck, out, layer, tp, rank)
+        out[f"{here}.mlp.gate_up_proj.weight"] = np.concatenate(
+            [rows(ck[f"{there}.mlp.{p}_proj.weight"], tp, rank) for p in ("gate", "up")])
+        out[f"{here}.mlp.down_proj.weight"] = columns(ck[f"{there}.mlp.down_proj.weight"], tp, rank)
+    return out
+
+
 def interleave(stacked):
     """[E, 2I, *], gate rows before up rows, to 8 gate rows, 8 up rows, and so on."""
     experts, height, width = stacked.shape
@@ -110,20 +152,23 @@ def scale_words(scales):
     return words.transpose(0, 2, 1, 3)
 
 
-def megamoe(ck, ep, rank):
+def megamoe(ck, ep, tp, rank):
+    """Whole experts over `ep` ranks, or with ep 1 a share of every expert's intermediate dimension on each of `tp`."""
     experts = ck.config["num_experts"]
-    local = range(experts // ep * rank, experts // ep * (rank + 1))
-    out = {"embed_tokens.weight": vocabulary(ck["model.embed_tokens.weight"], 1, 0),
-           "lm_head.weight": vocabulary(ck["lm_head.weight"], 1, 0),
-           "norm.weight": ck["model.norm.weight"]}
+    local = range(experts // ep * rank, experts // ep * (rank + 1)) if ep > 1 else range(experts)
+    share = (tp, rank) if ep == 1 else (1, 0)
+    out = around_the_layers(ck, *share)
     for layer in range(ck.config["num_hidden_layers"]):
         there, here = f"model.layers.{layer}", f"layers.{layer}"
-        for name in ("input_layernorm.weight", "post_attention_layernorm.weight", "mlp.gate.weight", "self_attn.o_proj.weight"):
+        for name in ("input_layernorm.weight", "post_attention_layernorm.weight", "mlp.gate.weight"):
             out[f"{here}.{name}"] = ck[f"{there}.{name}"]
-        out[f"{here}.self_attn.qkv_proj.weight"] = np.concatenate([ck[f"{there}.self_attn.{p}_proj.weight"] for p in "qkv"])
+        attention(ck, out, layer, *share)
 
         def stack(projection, kind, which=local):
-            return np.stack([ck[f"{there}.mlp.experts.{e}.{projection}_proj.{kind}"] for e in which])
+            whole = [ck[f"{there}.mlp.experts.{e}.{projection}_proj.{kind}"] for e in which]
+            if whole[0].ndim == 2:
+                whole = [columns(w, *share) if projection == "down" else rows(w, *share) for w in whole]
+            return np.stack(whole)
 
         stem = f"{here}.mlp.experts"
         out[f"{stem}.w13_weight"] = interleave(np.concatenate([stack("gate", "weight"), stack("up", "weight")], axis=1))
@@ -131,6 +176,8 @@ def megamoe(ck, ep, rank):
         both = np.concatenate([stack("gate", "weight_scale"), stack("up", "weight_scale")], axis=1)
         out[f"{stem}.w13_weight_scale"] = scale_words(interleave(both))
         out[f"{stem}.w2_weight_scale"] = scale_words(stack("down", "weight_scale"))
+        if f"{there}.mlp.experts.0.gate_proj.weight_scale_2" not in ck:
+            continue
         out[f"{stem}.w13_weight_scale_2"] = np.stack([stack("gate", "weight_scale_2"), stack("up", "weight_scale_2")])
         out[f"{stem}.w2_weight_scale_2"] = stack("down", "weight_scale_2")
         every = stack("down", "input_scale", range(experts))
@@ -140,18 +187,9 @@ def megamoe(ck, ep, rank):
     return out
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("loader", choices=("bert", "megamoe"))
-    parser.add_argument("checkpoint")
-    parser.add_argument("rank_file")
-    parser.add_argument("--tp", type=int, default=1)
-    parser.add_argument("--ep", type=int, default=1)
-    parser.add_argument("--rank", type=int, default=0)
-    a = parser.parse_args()
-    ck = Checkpoint(a.checkpoint)
-    wanted = bert(ck, a.tp, a.rank) if a.loader == "bert" else megamoe(ck, a.ep, a.rank)
-    with open(a.rank_file, "rb") as f:
+def compare(wanted, rank_file):
+    """Problems as lines of text, and how many bytes were compared."""
+    with open(rank_file, "rb") as f:
         size = struct.unpack("<Q", f.read(8))[0]
         header = json.loads(f.read(size))
     header.pop("__metadata__", None)
@@ -159,14 +197,35 @@ def main():
     compared = 0
     for name in sorted(wanted.keys() & header.keys()):
         begin, end = header[name]["data_offsets"]
-        seen = np.fromfile(a.rank_file, np.uint8, end - begin, offset=8 + size + begin)
+        seen = np.fromfile(rank_file, np.uint8, end - begin, offset=8 + size + begin)
         mine = np.ascontiguousarray(wanted[name]).view(np.uint8).reshape(-1)
         if seen.shape != mine.shape:
             problems.append(f"{name}: {seen.size} bytes, wanted {mine.size}")
         elif not np.array_equal(seen, mine):
             problems.append(f"{name}: byte {int(np.argmax(seen != mine))} differs")
         compared += mine.size
-    for problem in sorted(problems):
+    return sorted(problems), compared
+
+
+def load(loader, folder, tp, ep, rank):
+    ck = Checkpoint(folder)
+    if loader == "bert":
+        return bert(ck, tp, rank)
+    return dense(ck, tp, rank) if loader == "dense" else megamoe(ck, ep, tp, rank)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("loader", choices=("bert", "dense", "megamoe"))
+    parser.add_argument("checkpoint")
+    parser.add_argument("rank_file")
+    parser.add_argument("--tp", type=int, default=1)
+    parser.add_argument("--ep", type=int, default=1)
+    parser.add_argument("--rank", type=int, default=0)
+    a = parser.parse_args()
+    wanted = load(a.loader, a.checkpoint, a.tp, a.ep, a.rank)
+    problems, compared = compare(wanted, a.rank_file)
+    for problem in problems:
         print(problem)
     print(f"{len(wanted)} tensors, {compared:,} bytes: {'DIFFERENT' if problems else 'equal'}")
     sys.exit(1 if problems else 0)
