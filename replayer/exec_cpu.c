@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The reference executor: walks the boxes of a map and moves run by run. It skips what lies outside the source range at
  * hand level by level, so that many small ranges of a large tensor cost no more than one large one. */
-#include "replayer/exec.h"
+#include "replayer/exec_reference.h"
 
 /* A nested map of extents >= 2 spans at least 2^rank bytes. */
 enum { RANK_MAX = 64 };
@@ -123,7 +123,8 @@ static void walk(job *j, int32_t level, int64_t src, int64_t dst)
         walk(j, level + 1, src + i * m->src_stride, dst + i * m->dst_stride);
 }
 
-int64_t lp_exec_part(const lp_step *step, uint8_t *dst, const uint8_t *src, int64_t src_first, int64_t lo, int64_t hi)
+int64_t lp_reference_part(const lp_step *step, uint8_t *dst, const uint8_t *src, int64_t src_first, int64_t lo,
+                          int64_t hi)
 {
     job j = {
         .step = step,
@@ -153,12 +154,6 @@ int64_t lp_exec_part(const lp_step *step, uint8_t *dst, const uint8_t *src, int6
     return j.written;
 }
 
-int64_t lp_exec_map(const lp_map *map, uint8_t *dst, const uint8_t *src)
-{
-    const lp_step step = {.map = map, .kind = LP_KIND_COPY};
-    return lp_exec_part(&step, dst, src, 0, map->src_lo, map->src_hi);
-}
-
 typedef struct fill_job {
     uint8_t *dst;
     uint8_t pattern[8];
@@ -178,7 +173,7 @@ static int fill_run(void *context, int64_t dst_off, int64_t src_off, int64_t cou
     return 0;
 }
 
-int64_t lp_exec_fill(const lp_step *step, uint8_t *dst)
+int64_t lp_reference_fill(const lp_step *step, uint8_t *dst)
 {
     fill_job f = {.dst = dst + step->dst_off, .elem = step->map->dst_elem};
     for (int i = 0; i < 8; i++)

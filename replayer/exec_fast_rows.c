@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Long runs, and fills. */
+#include "replayer/exec_fast.h"
+
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
+enum {
+    SEGMENT = 128 << 10, /* longer runs are split, so that threads can share them */
+    STREAM_RUN = 512     /* shorter runs end in too many half-written cache lines to bypass the cache */
+};
+
+/* ---- copies around the cache ---- */
+
+#ifdef __SSE2__
+void lp_stream_copy(uint8_t *dst, const uint8_t *src, size_t bytes)
+{
+    const size_t head = (size_t)(-(uintptr_t)dst & 63);
+    if (bytes < head + 64) {
+        memcpy(dst, src, bytes);
+        return;
+    }
+    memcpy(dst, src, head);
+    dst += head;
+    src += head;
+    bytes -= head;
+    for (; bytes >= 64; bytes -= 64, dst += 64, src += 64) {
+        const __m128i *from = (const void *)src;
+        __m128i *to = (void *)dst;
+        const __m128i a = _mm_loadu_si128(from), b = _mm_loadu_si128(from + 1), c = _mm_loadu_si128(from + 2),
+                      d = _mm_loadu_si128(from + 3);
+        _mm_stream_si128(to, a);
+        _mm_stream_si128(to + 1, b);
+        _mm_stream_si128(to + 2, c);
+        _mm_stream_si128(to + 3, d);
+    }
+    memcpy(dst, src, bytes);
+}
+
+void lp_stream_end(void)
+{
+    _mm_sfence();
+}
+#else
+void lp_stream_copy(uint8_t *dst, const uint8_t *src, size_t bytes)
+{
+    memcpy(dst, src, bytes);
+}
+
+void lp_stream_end(void) {}
+#endif
+
+/* ---- runs ---- */
+
+static void copy_run(const lp_piece *p, uint8_t *dst, const uint8_t *src, int64_t bytes)
+{
+    if (p->streams && bytes >= STREAM_RUN)
+        lp_stream_copy(dst, src, (size_t)bytes);
+    else
+        memcpy(dst, src, (size_t)bytes);
+}
+
+/* Units are runs. */
+static void move_runs(const lp_piece *p, int64_t first, int64_t end)
+{
+    lp_odometer o;
+    lp_odometer_set(&o, p->mode, p->rank, first);
+    for (int64_t i = first; i < end; i++, lp_odometer_next(&o))
+        copy_run(p, p->dst + o.dst, p->src + o.src, p->run);
+}
+
+/* Units are segments of runs. */
+static void move_segments(const lp_piece *p, int64_t first, int64_t end)
+{
+    lp_odometer o;
+    lp_odometer_set(&o, p->mode, p->rank, first / p->segments);
+    for (int64_t i = first; i < end; i++) {
+        const int64_t off = i % p->segments * p->segment;
+        const int64_t bytes = p->run - off < p->segment ? p->run - off : p->segment;
+        copy_run(p, p->dst + o.dst + off, p->src + o.src + off, bytes);
+        if (i % p->segments == p->segments - 1)
+            lp_odometer_next(&o);
+    }
+}
+
+void lp_piece_plan_rows(lp_piece *p)
+{
+    p->segment = SEGMENT;
+    p->segments = (p->run + SEGMENT - 1) / SEGMENT;
+    p->units = p->bytes / p->run * p->segments;
+    p->move = p->segments == 1 ? move_runs : move_segments;
+}
+
+/* ---- fills ---- */
+
+static void fill_bytes(const lp_piece *p, uint8_t *dst, int64_t off, int64_t bytes)
+{
+    uint8_t block[64];
+    for (int i = 0; i < 64; i++) /* off is a multiple of the element */
+        block[i] = (uint8_t)(p->fill_bits >> (8 * (i % p->dst_elem)));
+    if (p->dst_elem == 1) {
+        memset(dst + off, block[0], (size_t)bytes);
+        return;
+    }
+    int64_t done = 0;
+    for (; done + 64 <= bytes; done += 64)
+        memcpy(dst + off + done, block, 64);
+    memcpy(dst + off + done, block, (size_t)(bytes - done));
+}
+
+/* Units are segments of runs. */
+static void move_fill(const lp_piece *p, int64_t first, int64_t end)
+{
+    const int64_t run = p->run * p->dst_elem;
+    lp_odometer o;
+    lp_odometer_set(&o, p->mode, p->rank, first / p->segments);
+    for (int64_t i = first; i < end; i++) {
+        const int64_t off = i % p->segments * p->segment;
+        fill_bytes(p, p->dst + o.dst, off, run - off < p->segment ? run - off : p->segment);
+        if (i % p->segments == p->segments - 1)
+            lp_odometer_next(&o);
+    }
+}
+
+void lp_piece_plan_fill(lp_piece *p)
+{
+    const int64_t run = p->run * p->dst_elem;
+    p->segment = SEGMENT;
+    p->segments = (run + SEGMENT - 1) / SEGMENT;
+    p->units = p->bytes / run * p->segments;
+    p->streams = false;
+    p->move = move_fill;
+}
