@@ -60,7 +60,7 @@ static lp_status fill_geometry(const lp_declaration *d, int64_t *stride, int64_t
 
 static lp_status make_row(lp_recorder *r, const lp_declaration *d, rec_destination *out, lp_error *err)
 {
-    int64_t stride[LP_VIEW_DIMS], span, need;
+    int64_t stride[LP_VIEW_DIMS], span = 0, need;
     LP_TRY(fill_geometry(d, stride, &span, err));
     if (d->offset < 0 || d->storage_bytes < 0)
         return lp_fail(err, LP_E_ARGUMENT, "destination '%s' has a negative offset or storage", d->name);
