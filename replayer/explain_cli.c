@@ -129,7 +129,7 @@ static void print_text(const explainer *x, int32_t rank, const lp_explanation *e
         fprintf(out, "    %s (%s)\n", fallbacks->text.text[i], lp_format_count(a, fallbacks->count[i]));
     if (fallbacks->text.count > FALLBACKS_SHOWN)
         fprintf(out, "    and %" PRId64 " more\n", fallbacks->text.count - FALLBACKS_SHOWN);
-    fprintf(out, "  %-10s cold from disk at %.1f GB/s: %s; from page cache at %.1f GB/s: %s\n", "estimates",
+    fprintf(out, "  %-10s cold from disk at %.3g GB/s: %s; from page cache at %.3g GB/s: %s\n", "estimates",
             (double)x->disk_rate / 1e9, time_text(a, seconds(e->bytes_read, x->disk_rate)), (double)x->link_rate / 1e9,
             time_text(b, seconds(e->bytes_read, x->link_rate)));
     if (families != NULL)

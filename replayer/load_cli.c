@@ -18,6 +18,18 @@ static int keep_ranks_of_trace(lp_cli_job *job, bool all)
     return kept > 0 ? 0 : lp_cli_usage(job->cli, "the trace has no ranks");
 }
 
+static int match(const lp_cli_job *job)
+{
+    lp_error err, stale;
+    if (lp_trace_match(job->trace, job->checkpoint, &err) == LP_OK)
+        return 0;
+    if (err.code != LP_E_STALE)
+        return lp_cli_fail(job->cli, &err);
+    (void)lp_fail(&stale, LP_E_STALE, "stale trace: %s", err.text);
+    lp_hint(&stale, "%s", err.hint);
+    return lp_cli_fail(job->cli, &stale);
+}
+
 int lp_cli_job_open(lp_cli_job *job, lp_cli *cli, bool needs_checkpoint, const char *default_rank)
 {
     const lp_platform *platform = lp_cli_platform(cli);
@@ -35,10 +47,9 @@ int lp_cli_job_open(lp_cli_job *job, lp_cli *cli, bool needs_checkpoint, const c
     const int exit_code = keep_ranks_of_trace(job, strcmp(ranks, "all") == 0);
     if (exit_code != 0)
         return exit_code;
-    if (path != NULL && (lp_checkpoint_open_with(&job->checkpoint, path, platform, &err) != LP_OK ||
-                         lp_trace_match(job->trace, job->checkpoint, &err) != LP_OK))
+    if (path != NULL && lp_checkpoint_open_with(&job->checkpoint, path, platform, &err) != LP_OK)
         return lp_cli_fail(cli, &err);
-    return 0;
+    return path == NULL ? 0 : match(job);
 }
 
 void lp_cli_job_close(lp_cli_job *job)
@@ -52,6 +63,15 @@ bool lp_cli_is_selected(void *job, const lp_destination *dest)
 {
     const char *glob = ((const lp_cli_job *)job)->tensor;
     return glob == NULL || fnmatch(glob, dest->name, 0) == 0;
+}
+
+int64_t lp_cli_selected_count(const lp_cli_job *job, const lp_rows *rows)
+{
+    lp_cli_job selection = *job;
+    int64_t count = 0;
+    for (uint32_t i = 0; i < rows->ndest; i++)
+        count += (rows->dest[i].flags & LP_DEST_NO_LOADER) == 0 && lp_cli_is_selected(&selection, &rows->dest[i]);
+    return count;
 }
 
 /* ---- the names that selected destinations need ---- */

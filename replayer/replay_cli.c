@@ -158,7 +158,7 @@ static int replay_rank(const lp_cli_job *job, int32_t rank, totals *t)
         t->read += load.reads.bytes_read;
         t->ranges += load.reads.ranges;
         t->written += load.report.bytes_written;
-        t->tensors += load.report.tensors;
+        t->tensors += lp_cli_selected_count(job, lp_plan_rows(load.plan));
         t->nanoseconds += load.report.nanoseconds;
         if (load.report.derives_skipped > 0)
             lp_cli_warn(job->cli, "rank %d: %" PRId64 " derives were skipped: they need fallback names", rank,

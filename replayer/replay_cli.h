@@ -42,6 +42,9 @@ char *lp_cli_sidecar_path(const char *trace_path);
 /* Whether a destination's name matches --tensor. */
 bool lp_cli_is_selected(void *job, const lp_destination *dest);
 
+/* Destinations that are loaded and match. */
+int64_t lp_cli_selected_count(const lp_cli_job *job, const lp_rows *rows);
+
 int lp_cli_explain(lp_cli *cli); /* also replay --dry-run */
 int lp_cli_replay(lp_cli *cli);
 int lp_cli_verify(lp_cli *cli);

@@ -24,14 +24,6 @@ static void report_difference(void *context, const lp_destination *dest, const c
     fputc('\n', o->cli->out);
 }
 
-static int64_t loaded_tensors(const lp_rows *rows)
-{
-    int64_t count = 0;
-    for (uint32_t i = 0; i < rows->ndest; i++)
-        count += (rows->dest[i].flags & LP_DEST_NO_LOADER) == 0;
-    return count;
-}
-
 static lp_status against_file(outcome *o, const lp_plan *plan, const char *folder, lp_error *err)
 {
     char name[32];
@@ -98,7 +90,7 @@ static int verify_rank(const lp_cli_job *job, int32_t rank, outcome *total)
     const char *folder = lp_cli_text(job->cli, "against", NULL);
     int exit_code = lp_cli_load_rank(job, rank, &load);
     if (exit_code == 0) {
-        o.compared = loaded_tensors(lp_plan_rows(load.plan));
+        o.compared = lp_cli_selected_count(job, lp_plan_rows(load.plan));
         const lp_status status = folder != NULL ? against_file(&o, load.plan, folder, &err)
                                                 : against_digests(&o, load.plan, job->checkpoint, &err);
         if (status != LP_OK)
