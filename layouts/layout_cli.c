@@ -166,6 +166,9 @@ static int show_json(lp_cli *cli, const lp_layout *layout, const lp_layout_sizes
 
 /* ---- the command ---- */
 
+/* Of a picture for which no sizes are given: a usual model, legal for every layout. */
+static const lp_layout_sizes picture_sizes = {.experts = 32, .hidden = 4096, .intermediate = 2048};
+
 static const char *id_at(int index)
 {
     return lp_layout_at(index)->id;
@@ -175,7 +178,8 @@ static int run_layout(lp_cli *cli)
 {
     const char *const in = lp_cli_text(cli, "apply", NULL), *const out = lp_cli_text(cli, "output", NULL);
     const char *const sizes_text = lp_cli_text(cli, "shape", NULL);
-    const bool json = strcmp(lp_cli_text(cli, "format", "text"), "json") == 0;
+    const char *const format = lp_cli_text(cli, "format", "text");
+    const bool json = strcmp(format, "json") == 0, svg = strcmp(format, "svg") == 0;
     const bool force = lp_cli_flag(cli, "force", false), inverse = lp_cli_flag(cli, "inverse", false);
     const lp_layout *layout = NULL;
     lp_layout_sizes sizes;
@@ -189,8 +193,11 @@ static int run_layout(lp_cli *cli)
                 return lp_cli_usage(cli, "unknown layout '%s'; did you mean '%s'?", lp_cli_clean(id), near);
             return lp_cli_usage(cli, "unknown layout '%s'", lp_cli_clean(id));
         }
-    } else if (in != NULL || sizes_text != NULL) {
-        return lp_cli_usage(cli, "'--%s' needs the name of a layout", in != NULL ? "apply" : "shape");
+    } else if (in != NULL || sizes_text != NULL || svg) {
+        return lp_cli_usage(cli, "'--%s' needs the name of a layout",
+                            in != NULL           ? "apply"
+                            : sizes_text != NULL ? "shape"
+                                                 : "format=svg");
     }
     if (inverse && in == NULL)
         return lp_cli_usage(cli, "'--inverse' needs '--apply'");
@@ -202,6 +209,10 @@ static int run_layout(lp_cli *cli)
             return lp_cli_usage(cli, "'%s' is not of the form E=32,H=4096,I=2048", lp_cli_clean(sizes_text));
         if (lp_layout_check(layout, &sizes, &err) != LP_OK)
             return lp_cli_usage(cli, "%s", err.text);
+    } else if (svg) {
+        sizes = picture_sizes;
+        if (layout->slot_dim < 0)
+            sizes.experts = 1;
     }
     if (in != NULL)
         return lp_layout_transform_file(cli, layout, sizes_text == NULL ? NULL : &sizes, in, out, force, inverse);
@@ -211,6 +222,8 @@ static int run_layout(lp_cli *cli)
         return exit_code;
     if (layout == NULL)
         exit_code = list_layouts(cli, json);
+    else if (svg)
+        exit_code = lp_layout_show_svg(cli, layout, &sizes);
     else if (json)
         exit_code = show_json(cli, layout, sizes_text == NULL ? NULL : &sizes);
     else
@@ -223,7 +236,7 @@ static const lp_option options[] = {
     {"shape", 0, "SIZES", NULL, "show it for these sizes: E=32,H=4096,I=2048"},
     {"apply", 0, "FILE", NULL, "transform the checkpoint tensors of this safetensors file"},
     {"inverse", 0, NULL, NULL, "with --apply: from the layout back to checkpoint tensors"},
-    {"format", 0, "FORMAT", "text|json", "text (default) or json"},
+    {"format", 0, "FORMAT", "text|json|svg", "text (default), json, or svg: a picture"},
     {"output", 'o', "FILE", NULL, "write there"},
     {"force", 'f', NULL, NULL, "replace an existing output"},
 };
@@ -236,6 +249,10 @@ const lp_command lp_layout_commands[] = {{
         "Without NAME: one line for each layout. With NAME: what it needs and how it orders memory; with --shape also\n"
         "the tensor's shape and strides and the index formula in both directions. E are the experts of this rank (1\n"
         "unless given), H is the hidden size and I the intermediate size.\n"
+        "\n"
+        "--format=svg draws it: rows of the checkpoint, the memory that they go to, and the axes in memory order "
+        "(sizes\n"
+        "of E=32,H=4096,I=2048 unless --shape gives others).\n"
         "\n"
         "--apply reads checkpoint tensors from a safetensors file: w1 and w3, or w13 (rows of w1, then of w3), or w2;\n"
         "each [E, rows, columns], or [rows, columns] for one expert. The output holds one tensor with the layout's\n"

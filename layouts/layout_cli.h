@@ -11,6 +11,9 @@
 int lp_layout_transform_file(lp_cli *cli, const lp_layout *layout, const lp_layout_sizes *sizes, const char *in,
                              const char *out, bool overwrite, bool inverse);
 
+/* A picture of the layout at these sizes, as SVG. Returns an exit code, having complained. */
+int lp_layout_show_svg(lp_cli *cli, const lp_layout *layout, const lp_layout_sizes *sizes);
+
 /* A checkpoint tensor: w1, w3, w2 or w13. */
 typedef struct lp_layout_piece {
     const char *name;

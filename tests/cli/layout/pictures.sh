@@ -1,0 +1,1 @@
+"$PYTHON" "$SUITE/pictures.py"

@@ -1,0 +1,1 @@
+loadplan layout --format=svg
