@@ -105,6 +105,18 @@ lp_status lp_line_fail(const lp_line *l, const char *format, ...)
     return lp_fail(l->err, LP_E_CORRUPT, "line %" PRId64 ": %s", l->number, text);
 }
 
+lp_status lp_line_pass(const lp_line *l, int64_t number, lp_status status)
+{
+    if (status == LP_OK || status == LP_E_MEMORY)
+        return status;
+    const lp_status code = status == LP_E_ARGUMENT || status == LP_E_MISUSE ? LP_E_CORRUPT : status;
+    if (l->err == NULL)
+        return code;
+    char text[sizeof l->err->text];
+    memcpy(text, l->err->text, sizeof text);
+    return lp_fail(l->err, code, "line %" PRId64 ": %s", number, text);
+}
+
 bool lp_line_take(lp_line *l, const char *text)
 {
     const size_t bytes = strlen(text);

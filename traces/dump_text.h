@@ -42,6 +42,10 @@ bool lp_line_next(lp_line *l);
 /* "line 12: ..." with LP_E_CORRUPT. */
 lp_status lp_line_fail(const lp_line *l, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* Passes on what another layer said about the line: with its number, and as bad data where it calls it a bad argument.
+ */
+lp_status lp_line_pass(const lp_line *l, int64_t number, lp_status status);
+
 /* Takes `text` if it stands at the cursor. */
 bool lp_line_take(lp_line *l, const char *text);
 lp_status lp_line_expect(lp_line *l, const char *text);

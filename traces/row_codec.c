@@ -2,6 +2,7 @@
 /* Maps, derives and refusals inside the frames of trace files. */
 #include "traces/row_codec.h"
 
+#include "traces/map_private.h"
 #include "traces/trace_private.h"
 
 /* A canonical mode has an extent of at least 2 and modes are nested: no more fit into 63 bits. */
@@ -108,14 +109,18 @@ static bool box_span(const lp_box *box, int64_t dst_elem, int64_t *span)
     return true;
 }
 
-/* What every canonical map is: boxes nested, one behind the other. Asked before the boxes are made canonical, because
- * that takes no time for such boxes, but long for those that a hostile file could hold instead. */
-static bool are_flat(const lp_box *box, int64_t count, int64_t dst_elem)
+/* What every canonical map is: boxes nested, one behind the other; and fills read nothing. */
+static bool are_flat(const lp_box *box, int64_t count, int64_t src_elem, int64_t dst_elem)
 {
     int64_t end = INT64_MIN;
     for (int64_t b = 0; b < count; b++) {
         int64_t span;
         if (!box_span(&box[b], dst_elem, &span) || box[b].dst_off < end || !lp_add(box[b].dst_off, span, &end))
+            return false;
+        for (int32_t m = 0; src_elem == 0 && m < box[b].rank; m++)
+            if (box[b].mode[m].src_stride != 0)
+                return false;
+        if (src_elem == 0 && box[b].src_off != 0)
             return false;
     }
     return true;
@@ -155,35 +160,54 @@ static lp_status read_boxes(lp_unpacker *in, lp_arena *scratch, int64_t count, l
     return LP_OK;
 }
 
+/* A map of flat boxes as they stand. That a box is in its own canonical form is checked; that no two boxes could be
+ * said as one is not, because that can take long and does no harm: a map is another form of its function then. */
+static lp_status build_map(const lp_box *box, int64_t count, int32_t src_elem, int32_t dst_elem, const lp_alloc *alloc,
+                           const lp_map **out, lp_error *err)
+{
+    lp_boxes list;
+    lp_status status = LP_OK;
+    lp_boxes_init(&list, src_elem, dst_elem, alloc);
+    for (int64_t b = 0; b < count; b++) {
+        lp_work work;
+        lp_work_from_box(&work, &box[b]);
+        LP_TRY_GOTO(lp_boxes_add(&list, &work, err), release);
+    }
+    LP_TRY_GOTO(lp_boxes_build(out, &list, err), release);
+    if (!same_boxes(*out, box, count)) {
+        lp_map_free(*out, alloc);
+        *out = NULL;
+    }
+release:
+    lp_boxes_free(&list);
+    return status;
+}
+
+static bool is_element(uint64_t bytes)
+{
+    return bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8;
+}
+
 lp_status lp_unpack_map(lp_unpacker *in, const lp_alloc *alloc, const lp_map **out, lp_error *err)
 {
     lp_status status;
-    const lp_map *map = NULL;
     lp_box *box = NULL;
     lp_arena scratch;
     const uint64_t src_elem = lp_unpack_u64(in), dst_elem = lp_unpack_u64(in), count = lp_unpack_u64(in);
     *out = NULL;
-    if (in->failed || src_elem > 8 || dst_elem == 0 || dst_elem > 8 || count == 0 || count > LP_MAP_BOXES_MAX ||
-        count > (uint64_t)(in->end - in->at)) {
+    if (in->failed || (src_elem != 0 && !is_element(src_elem)) || !is_element(dst_elem) || count == 0 ||
+        count > LP_MAP_BOXES_MAX || count > (uint64_t)(in->end - in->at)) {
         in->failed = true;
         return LP_OK;
     }
     lp_arena_init(&scratch, alloc);
     LP_TRY_GOTO(read_boxes(in, &scratch, (int64_t)count, &box, err), free_scratch);
-    if (in->failed || !are_flat(box, (int64_t)count, (int64_t)dst_elem)) {
-        in->failed = true;
-        goto free_scratch;
-    }
-    status = lp_map_from_boxes(&map, (int32_t)src_elem, (int32_t)dst_elem, (int32_t)count, box, alloc, err);
-    if (status == LP_E_MEMORY)
-        goto free_scratch;
-    if (status != LP_OK || !same_boxes(map, box, (int64_t)count)) {
+    if (!in->failed && are_flat(box, (int64_t)count, (int64_t)src_elem, (int64_t)dst_elem))
+        status = build_map(box, (int64_t)count, (int32_t)src_elem, (int32_t)dst_elem, alloc, out, err);
+    if (status != LP_E_MEMORY && *out == NULL) {
         status = LP_OK;
         in->failed = true;
-        lp_map_free(map, alloc);
-        goto free_scratch;
     }
-    *out = map;
 free_scratch:
     lp_arena_free(&scratch);
     return status;

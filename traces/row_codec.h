@@ -12,7 +12,8 @@
 
 void lp_pack_map(lp_text *out, const lp_map *map);
 
-/* A map of `alloc`, to be freed by lp_map_free. A map that is not in canonical form fails the unpacker. */
+/* A map of `alloc`, to be freed by lp_map_free. Boxes that are not nested, in canonical form each,
+ * and one behind the other fail the unpacker. */
 lp_status lp_unpack_map(lp_unpacker *in, const lp_alloc *alloc, const lp_map **out, lp_error *err);
 
 lp_status lp_pack_destinations(lp_text *out, const lp_destination *dest, int64_t count, const lp_alloc *alloc,

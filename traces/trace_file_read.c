@@ -34,6 +34,16 @@ static lp_status corrupt(const reader *r, const char *table, int64_t row, const 
                       (long long)row, what);
 }
 
+/* What the model calls a bad argument is bad data here. */
+static lp_status as_data(const reader *r, lp_status status)
+{
+    if (status != LP_E_ARGUMENT && status != LP_E_MISUSE)
+        return status;
+    if (r->err != NULL)
+        r->err->code = LP_E_CORRUPT;
+    return LP_E_CORRUPT;
+}
+
 static lp_status hostile(const reader *r, const char *what, int64_t value, int64_t limit)
 {
     return lp_fail_at(r->err, LP_E_HOSTILE, r->path, -1, "'%s' claims %lld %s, more than the limit of %lld", r->path,
@@ -159,7 +169,7 @@ static lp_status trace_row(reader *r, sqlite3_stmt *q, int64_t index)
     int64_t value[9];
     for (int c = 0; c < 9; c++) {
         value[c] = sqlite3_column_int64(q, c);
-        if (value[c] < 0 || (c < 4 && value[c] > INT32_MAX))
+        if (value[c] < (c < 3) || (c < 4 && value[c] > INT32_MAX))
             return corrupt(r, "trace", index, "a number is out of range");
     }
     if (index > 0 || value[3] > 1)
@@ -359,7 +369,7 @@ static lp_status scope_row(reader *r, sqlite3_stmt *q, int64_t index)
     if (at->records > LP_TRACE_SCOPE_RECORDS_MAX)
         return hostile(r, "records in a scope", at->records, LP_TRACE_SCOPE_RECORDS_MAX);
     r->records_seen += at->records;
-    return lp_trace_add_stored_scope(r->trace, &scope, sqlite3_column_blob(q, 8), r->err);
+    return as_data(r, lp_trace_add_stored_scope(r->trace, &scope, sqlite3_column_blob(q, 8), r->err));
 }
 
 static lp_status family_row(reader *r, sqlite3_stmt *q, int64_t index)
@@ -447,7 +457,7 @@ static lp_status provenance_row(reader *r, sqlite3_stmt *q, int64_t index)
     if (sqlite3_column_int64(q, 0) != index || line < 0 || line > INT32_MAX || flags < 0 || flags > UINT32_MAX)
         return corrupt(r, "provenance", index, "a number is out of range");
     const lp_provenance row = {.file = file, .line = (int32_t)line, .chain = chain, .flags = (uint32_t)flags};
-    return lp_trace_add_provenance(r->trace, &row, &r->s->provenance[index], r->err);
+    return as_data(r, lp_trace_add_provenance(r->trace, &row, &r->s->provenance[index], r->err));
 }
 
 static lp_status provenance_rows_row(reader *r, sqlite3_stmt *q, int64_t index)
@@ -481,7 +491,7 @@ static lp_status read_everything(reader *r)
     LP_TRY(read_catalogue(r));
     lp_checkpoint *checkpoint = r->checkpoint;
     r->checkpoint = NULL; /* taken over, also on failure */
-    LP_TRY(lp_trace_new_with(&r->trace, checkpoint, &r->header, &r->platform, r->err));
+    LP_TRY(as_data(r, lp_trace_new_with(&r->trace, checkpoint, &r->header, &r->platform, r->err)));
     LP_TRY(read_sets(r));
     LP_TRY(read_scopes(r));
     return read_provenance(r);

@@ -68,7 +68,7 @@ static lp_status read_file(lp_undump *u)
     if (lp_line_take(l, " sha256="))
         LP_TRY(lp_line_string(l, &file.sha256));
     LP_TRY(lp_line_end(l));
-    LP_TRY(lp_checkpoint_add_file(u->checkpoint, &file, u->err));
+    LP_TRY(lp_line_pass(l, l->number, lp_checkpoint_add_file(u->checkpoint, &file, u->err)));
     lp_line_next(l);
     return LP_OK;
 }
@@ -100,7 +100,7 @@ static lp_status read_name(lp_undump *u)
     if (file >= 0 && lp_line_take(l, " off="))
         LP_TRY(lp_line_integer(l, 0, INT64_MAX, &t.file_off));
     LP_TRY(lp_line_end(l));
-    LP_TRY(lp_checkpoint_add(u->checkpoint, &t, u->err));
+    LP_TRY(lp_line_pass(l, l->number, lp_checkpoint_add(u->checkpoint, &t, u->err)));
     lp_line_next(l);
     return LP_OK;
 }
@@ -112,7 +112,7 @@ static lp_status read_catalogue(lp_undump *u)
         LP_TRY(read_file(u));
     while (lp_line_take(&u->line, "name "))
         LP_TRY(read_name(u));
-    LP_TRY(lp_checkpoint_seal(u->checkpoint, u->err));
+    LP_TRY(lp_line_pass(&u->line, u->line.number, lp_checkpoint_seal(u->checkpoint, u->err)));
     while (lp_line_take(&u->line, "map ")) {
         LP_TRY(lp_line_map_definition(&u->line, &u->maps));
         LP_TRY(lp_line_end(&u->line));
@@ -127,6 +127,7 @@ static lp_status read_scope(lp_undump *u)
 {
     lp_line *l = &u->line;
     int64_t pp, dp, tp;
+    const int64_t number = l->number;
     LP_TRY(lp_line_expect(l, "pp="));
     LP_TRY(lp_line_integer(l, 0, INT32_MAX, &pp));
     LP_TRY(lp_line_expect(l, " dp="));
@@ -143,7 +144,8 @@ static lp_status read_scope(lp_undump *u)
     u->records += rows.nrecord;
     u->derives += rows.nderive;
     u->refusals += rows.nrefusal;
-    const lp_status status = lp_trace_add_rows(u->trace, &rows, u->err);
+    /* The rows are judged as a whole: the error names the row, and this the scope. */
+    const lp_status status = lp_line_pass(l, number, lp_trace_add_rows(u->trace, &rows, u->err));
     lp_arena_free(&u->arena); /* the trace has copies */
     return status;
 }
@@ -176,13 +178,13 @@ static lp_status read_all(lp_undump *u)
     LP_TRY(read_catalogue(u));
     lp_checkpoint *checkpoint = u->checkpoint;
     u->checkpoint = NULL; /* taken over, also on failure */
-    LP_TRY(lp_trace_new_with(&u->trace, checkpoint, &u->header, &u->platform, u->err));
+    LP_TRY(lp_line_pass(&u->line, 1, lp_trace_new_with(&u->trace, checkpoint, &u->header, &u->platform, u->err)));
     lp_arena_free(&u->arena);
     u->header = (lp_trace_header){.layout = u->header.layout};
     while (lp_line_take(&u->line, "scope "))
         LP_TRY(read_scope(u));
     LP_TRY(read_end(u));
-    return lp_trace_seal(u->trace, u->err);
+    return lp_line_pass(&u->line, u->line.number, lp_trace_seal(u->trace, u->err));
 }
 
 lp_status lp_trace_undump(lp_trace **out, const char *text, size_t text_bytes, const lp_platform *platform,

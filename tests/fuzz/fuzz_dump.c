@@ -31,6 +31,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     if (status != LP_OK) {
         demand(t == NULL);
         demand_error(status, &err);
+        demand(status == LP_E_FORMAT || status == LP_E_CORRUPT || status == LP_E_VERSION || status == LP_E_LIMIT ||
+               status == LP_E_HOSTILE || status == LP_E_UNSUPPORTED);
         return 0;
     }
     lp_text text = dump(t);

@@ -13,6 +13,14 @@ static int append(void *context, const char *text, size_t bytes)
     return 0;
 }
 
+/* Bad data is never called anything else. */
+static void demand_data(lp_status status, const lp_error *err)
+{
+    demand_error(status, err);
+    demand(status == LP_E_FORMAT || status == LP_E_CORRUPT || status == LP_E_VERSION || status == LP_E_HOSTILE ||
+           status == LP_E_LIMIT);
+}
+
 static void text_and_back(const lp_trace *t)
 {
     lp_trace *back = NULL;
@@ -40,7 +48,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     free(image);
     if (status != LP_OK) {
         demand(t == NULL);
-        demand_error(status, &err);
+        demand_data(status, &err);
         return 0;
     }
     for (int32_t s = 0; s < lp_trace_scope_count(t) && status == LP_OK; s++) {
@@ -50,7 +58,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     if (status == LP_OK)
         text_and_back(t);
     else
-        demand_error(status, &err);
+        demand_data(status, &err);
     lp_trace_close(t);
     return 0;
 }

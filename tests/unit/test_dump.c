@@ -163,9 +163,9 @@ static void wrong_lines_are_refused_by_number(void **state)
     refused(&text, "src=3 dst=0", "src=99999999999999999999 dst=0", LP_E_CORRUPT, "is no number");
     refused(&text, "map=256 at", "map=256  at", LP_E_CORRUPT, "left over");
     refused(&text, "nodes=(input", "nodes=(inputs", LP_E_CORRUPT, "unknown operation");
-    refused(&text, "0,1,0 0x3727c5ac", "0,3,0 0x3727c5ac", LP_E_ARGUMENT, "does not come before it");
-    refused(&text, "slots=0:6", "slots=5:6", LP_E_ARGUMENT, "slot");
-    refused(&text, "scope pp=0 dp=0 tp=1", "scope pp=0 dp=0 tp=0", LP_E_ARGUMENT, "twice");
+    refused(&text, "0,1,0 0x3727c5ac", "0,3,0 0x3727c5ac", LP_E_CORRUPT, "does not come before it");
+    refused(&text, "slots=0:6", "slots=5:6", LP_E_CORRUPT, "slot");
+    refused(&text, "scope pp=0 dp=0 tp=1", "scope pp=0 dp=0 tp=0", LP_E_CORRUPT, "twice");
     refused(&text, "records=88", "records=87", LP_E_CORRUPT, "counts of the END line");
     refused(&text, "END names", "ENDE names", LP_E_CORRUPT, "expected 'END names='");
     refused(&text, "refusals=2\n", "refusals=2\nname \"late\" F32 []\n", LP_E_CORRUPT, "behind the END line");

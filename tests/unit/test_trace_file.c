@@ -369,7 +369,8 @@ static void contradictions_are_refused(void **state) /* R14, R15, R16 */
     refused(image, bytes, "DELETE FROM files WHERE id = 1", LP_E_CORRUPT, "number of files");
     refused(image, bytes, "DELETE FROM catalogue", LP_E_CORRUPT, "number of names");
     refused(image, bytes, "UPDATE scopes SET tp_rank = 0", LP_E_CORRUPT, "order of ranks");
-    refused(image, bytes, "UPDATE scopes SET tp_rank = 2 WHERE id = 1", LP_E_ARGUMENT, "");
+    refused(image, bytes, "UPDATE scopes SET tp_rank = 2 WHERE id = 1", LP_E_CORRUPT, "rank");
+    refused(image, bytes, "UPDATE trace SET pp = 0", LP_E_CORRUPT, "out of range");
     refused(image, bytes, "UPDATE scopes SET destinations = NULL", LP_E_CORRUPT, "out of range");
     refused(image, bytes, "UPDATE scopes SET destinations = 9", LP_E_CORRUPT, "out of range");
     refused(image, bytes, "UPDATE scopes SET plan_digest = zeroblob(32) WHERE id = 1", LP_E_CORRUPT, "digest");
