@@ -113,8 +113,8 @@ static bool is_writable(const char *file, int line, lp_tensor t, const char *ope
 
 lp_tensor lp_copy_at(const char *file, int line, lp_tensor dst, lp_tensor src)
 {
-    lp_recorder *r = dst.recorder;
-    if (!lp_is_valid(dst) || !rec_usable(file, line, r, dst) || !rec_usable(file, line, r, src))
+    lp_recorder *r = dst.recorder != NULL ? dst.recorder : src.recorder;
+    if (r == NULL || !rec_usable(file, line, r, dst) || !rec_usable(file, line, r, src))
         return dst;
     if (dst.kind == LP_TENSOR_SOURCE) {
         rec_refuse_tensor(file, line, dst, rec_invalid(r), "copy_", "writes to a checkpoint tensor");
@@ -211,8 +211,8 @@ static bool fill_whole_bytes(lp_tensor *into, uint64_t *bits, lp_error *err)
 
 lp_tensor lp_fill_at(const char *file, int line, lp_tensor dst, uint64_t bits, lp_tensor trigger)
 {
-    lp_recorder *r = dst.recorder;
-    if (!lp_is_valid(dst) || !rec_usable(file, line, r, dst))
+    lp_recorder *r = dst.recorder != NULL ? dst.recorder : trigger.recorder;
+    if (r == NULL || !rec_usable(file, line, r, dst))
         return dst;
     rec_piece piece = {.is_fill = true};
     lp_tensor into = dst;

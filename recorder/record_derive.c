@@ -344,8 +344,12 @@ void rec_copy_value(const char *file, int line, lp_tensor dst, lp_tensor value, 
     const lp_map *out = NULL;
     lp_error err;
     lp_status status = place_result(file, line, dst, &value, &out, &flags, &err);
-    if (status == LP_E_REFUSED || r->misuse.code != LP_OK)
+    if (r->misuse.code != LP_OK)
         return;
+    if (status == LP_E_REFUSED) {
+        rec_refuse_tensor(file, line, whole, dst, "copy_", "computes on a refused value");
+        return;
+    }
     if (status == LP_OK && out->nbox == 0)
         return;
     if (status == LP_OK && in_place)

@@ -158,7 +158,7 @@ lp_tensor rec_misuse(const char *file, int line, lp_recorder *r, lp_status code,
 lp_tensor rec_misuse_error(const char *file, int line, lp_recorder *r, const lp_error *err);
 lp_tensor rec_no_memory(lp_recorder *r);
 
-/* False when a tensor is invalid, or belongs to another recorder; the latter is kept as misuse. */
+/* False when a tensor is invalid, or belongs to another recorder; either is kept as misuse. */
 bool rec_usable(const char *file, int line, lp_recorder *r, lp_tensor t);
 
 /* Index of a place for lp_trace_provenance; LP_NONE (and kept as misuse) when that fails. */
@@ -243,6 +243,10 @@ void rec_names_of(lp_recorder *r, lp_tensor t, rec_each_name each, void *context
  * scope. */
 void rec_refuse_tensor(const char *file, int line, lp_tensor t, lp_tensor dst, const char *operation,
                        const char *reason);
+
+/* What a value operation on a refused operand t results in: a temporary of that shape in which the names hold their
+ * place, so that a copy of it still says where they would have gone. Invalid after a misuse. */
+lp_tensor rec_refused_value(const char *file, int line, lp_tensor t, int ndim, const int64_t *shape);
 
 /* ---- record_scope.c ---- */
 

@@ -155,6 +155,14 @@ void rec_refuse_tensor(const char *file, int line, lp_tensor t, lp_tensor dst, c
     }
 }
 
+lp_tensor rec_refused_value(const char *file, int line, lp_tensor t, int ndim, const int64_t *shape)
+{
+    const lp_tensor made = lp_empty_at(file, line, t.recorder, LP_F32, ndim, shape);
+    if (lp_is_valid(made))
+        rec_refuse_tensor(file, line, t, made, "compute", "computes on a refused value");
+    return made;
+}
+
 double lp_host_read_at(const char *file, int line, const char *operation, lp_tensor t)
 {
     if (lp_is_valid(t) && rec_usable(file, line, t.recorder, t))

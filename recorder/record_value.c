@@ -159,7 +159,7 @@ lp_tensor lp_unary_at(const char *file, int line, lp_op op, lp_tensor t)
         return t;
     const int64_t a = operand(file, line, t);
     if (a < 0)
-        return rec_invalid(r);
+        return rec_refused_value(file, line, t, is_reduction(op) ? 0 : t.view.ndim, t.view.size);
     if (is_reduction(op))
         return rec_value_tensor(file, line, r, add_node(r, op, LP_F32, 1, a, 0, 0, 0), 0, NULL);
     const int64_t node = add_node(r, op, LP_F32, lp_view_count(&t.view), a, 0, 0, 0);
@@ -181,7 +181,7 @@ lp_tensor lp_reduce_at(const char *file, int line, lp_op op, lp_tensor t, int di
     const int64_t group = t.view.size[ndim - 1];
     const int64_t a = operand(file, line, t);
     if (a < 0)
-        return rec_invalid(r);
+        return rec_refused_value(file, line, t, ndim - 1, t.view.size);
     const int64_t count = lp_view_count(&t.view) / group;
     return rec_value_tensor(file, line, r, add_node(r, op, LP_F32, count, a, 0, 0, (uint64_t)group), ndim - 1,
                             t.view.size);
@@ -224,9 +224,11 @@ static lp_tensor elementwise(const char *file, int line, lp_op op, int n, lp_ten
         const int64_t own = lp_view_count(&t[i].view);
         if (own != 1 && own != count)
             t[i] = lp_expand_at(file, line, t[i], ndim, shape);
-        node[i] = lp_is_valid(t[i]) ? operand(file, line, t[i]) : -1;
+        if (!lp_is_valid(t[i]))
+            return t[i];
+        node[i] = operand(file, line, t[i]);
         if (node[i] < 0)
-            return rec_invalid(r);
+            return rec_refused_value(file, line, t[i], ndim, shape);
     }
     return rec_value_tensor(file, line, r, add_node(r, op, LP_F32, count, node[0], node[1], node[2], 0), ndim, shape);
 }

@@ -178,8 +178,12 @@ lp_tensor rec_no_memory(lp_recorder *r)
 
 bool rec_usable(const char *file, int line, lp_recorder *r, lp_tensor t)
 {
-    if (r->misuse.code != LP_OK || t.kind == LP_TENSOR_INVALID)
+    if (r->misuse.code != LP_OK)
         return false;
+    if (t.kind == LP_TENSOR_INVALID) {
+        rec_misuse(file, line, r, LP_E_MISUSE, "a tensor that stands for nothing");
+        return false;
+    }
     if (t.recorder != r) {
         rec_misuse(file, line, r, LP_E_MISUSE, "a tensor of another recorder");
         return false;

@@ -134,6 +134,12 @@ static void unknown_name_hints_at_the_nearest(void **state)
     assert_int_equal(lp_recorder_status(r, &err), LP_E_DUPLICATE);
     lp_recorder_close(r);
 
+    r = open_recorder(c, (lp_scope){0});
+    lp_copy(lp_declare(r, "d", LP_F32, 1, (int64_t[]){2}), lp_cat(0, NULL, 0));
+    assert_int_equal(lp_recorder_status(r, &err), LP_E_MISUSE);
+    assert_non_null(strstr(err.text, "a tensor that stands for nothing"));
+    lp_recorder_close(r);
+
     lp_recorder *other = open_recorder(c, (lp_scope){0});
     r = open_recorder(c, (lp_scope){0});
     lp_copy(lp_declare(r, "d", LP_F32, 1, (int64_t[]){2}), lp_source(other, "model.norm.weight"));

@@ -337,6 +337,32 @@ static void value_of_overwritten_bytes_is_refused(void **state)
     lp_checkpoint_close(c);
 }
 
+/* A refused operand refuses what is computed from it, and where that would have gone is known to be a fallback. */
+static void values_of_refused_operands_hold_their_place(void **state)
+{
+    (void)state;
+    lp_checkpoint *c = new_checkpoint();
+    add_tensor(c, "complex", LP_C64, SHAPE(6));
+    add_tensor(c, "norm", LP_F32, SHAPE(6));
+    seal_checkpoint(c);
+    lp_recorder *r = open_recorder(c);
+    lp_tensor bad = lp_source(r, "complex");
+    lp_copy(lp_declare(r, "one", LP_F32, 1, (int64_t[]){6}), lp_exp(lp_plus(lp_source(r, "norm"), bad)));
+    lp_derive(r, lp_declare(r, "two", LP_F32, 0, NULL), lp_max(bad));
+    lp_copy(lp_declare(r, "three", LP_BF16, 1, (int64_t[]){3}), lp_narrow(lp_neg(bad), 0, 0, 3));
+    lp_copy(lp_declare(r, "four", LP_F32, 1, (int64_t[]){6}), lp_source(r, "norm"));
+    lp_trace *t = finish(r);
+    run x = run_scope(t, 0);
+    assert_non_null(refusal_of(&x, "complex"));
+    assert_null(refusal_of(&x, "norm"));
+    assert_int_equal(x.rows->nderive, 0);
+    assert_int_equal(x.rows->nrecord, 1);
+    assert_checked(t);
+    free_run(&x);
+    lp_trace_close(t);
+    lp_checkpoint_close(c);
+}
+
 static void value_into_another_dtype_is_an_implicit_cast(void **state)
 {
     (void)state;
@@ -386,6 +412,7 @@ int main(void)
         cmocka_unit_test(two_steps_in_place),
         cmocka_unit_test(in_place_over_several_names_is_refused),
         cmocka_unit_test(value_of_overwritten_bytes_is_refused),
+        cmocka_unit_test(values_of_refused_operands_hold_their_place),
         cmocka_unit_test(value_into_another_dtype_is_an_implicit_cast),
         cmocka_unit_test(long_expressions_are_fine),
     };
