@@ -123,12 +123,19 @@ static int64_t expert_of_slot(const expert_layer *e, int64_t slot)
 
 /* ---- weights and block scales ---- */
 
+/* Sizes that the kernels cannot use are the checkpoint's, or come of splitting it by --tp. */
+static void fail_layout(const expert_layer *e, const lp_error *err)
+{
+    const lp_status code = err->code == LP_E_ARGUMENT && e->share == 1 ? LP_E_UNSUPPORTED : err->code;
+    rules_fail(e->l, code, e->stem, "'%s%s': %s", e->l->prefix, e->stem, err->text);
+}
+
 static lp_tensor declare_layout(const expert_layer *e, const char *name, const lp_layout *layout)
 {
     lp_layout_shape shape;
     lp_error err;
     if (lp_layout_describe(layout, &e->sizes, &shape, &err) != LP_OK) {
-        rules_fail(e->l, err.code, e->stem, "'%s%s': %s", e->l->prefix, e->stem, err.text);
+        fail_layout(e, &err);
         return rec_invalid(e->l->r);
     }
     return lp_declare_with(e->l->r, &(lp_declaration){.name = lp_name(e->l->r, "%s.%s", e->stem, name),
@@ -166,7 +173,7 @@ static void load_projection(const expert_layer *e, lp_tensor into, const lp_layo
         return;
     if (lp_layout_describe(layout, &e->sizes, &shape, &err) != LP_OK ||
         lp_layout_region(layout, &e->sizes, shard[projection], 0, &region, NULL, &err) != LP_OK) {
-        rules_fail(e->l, err.code, e->stem, "'%s%s': %s", e->l->prefix, e->stem, err.text);
+        fail_layout(e, &err);
         return;
     }
     const int64_t first_bits = region.offset_bits;

@@ -42,7 +42,7 @@ static lp_tensor declare_layout(lp_rules *l, const char *name, const lp_layout *
     lp_layout_shape shape;
     lp_error err;
     if (lp_layout_describe(layout, sizes, &shape, &err) != LP_OK) {
-        rules_fail(l, err.code, name, "'%s': %s", name, err.text);
+        rules_fail(l, err.code == LP_E_ARGUMENT ? LP_E_UNSUPPORTED : err.code, name, "'%s': %s", name, err.text);
         return rec_invalid(l->r);
     }
     return lp_declare_with(l->r, &(lp_declaration){.name = name,

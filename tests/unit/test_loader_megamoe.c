@@ -450,7 +450,7 @@ static void contradictions_name_the_tensor(void **state)
     } cases[] = {
         {256, 128, LP_BF16, LP_U8, LP_E_UNSUPPORTED, "neither NVFP4"},
         {256, 128, LP_U8, LP_F32, LP_E_UNSUPPORTED, "has U8 weights with F32 scales"},
-        {200, 128, LP_U8, LP_U8, LP_E_ARGUMENT, "multiple"},
+        {200, 128, LP_U8, LP_U8, LP_E_UNSUPPORTED, "multiple"},
     };
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         c = new_checkpoint();
@@ -465,6 +465,12 @@ static void contradictions_name_the_tensor(void **state)
         assert_load_fails(c, o, "{}", cases[k].status, cases[k].text);
         lp_checkpoint_close(c);
     }
+
+    c = experts(&NVFP4);
+    seal_checkpoint(c);
+    assert_load_fails(c, (lp_loader_options){.loader = "megamoe", .layout = {.tp = 4}}, "{}", LP_E_ARGUMENT,
+                      "multiple");
+    lp_checkpoint_close(c);
 
     c = experts(&NVFP4);
     add_named(c, LP_U8, SHAPE(3), "model.layers.0.mlp.experts.0.gate_proj.bias");
