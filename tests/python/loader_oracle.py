@@ -21,7 +21,8 @@ CASES = [
     ("dense", ["--layers", "2", "--vocab", "300", "--bias"], "dense", [("tp", 1), ("tp", 2), ("tp", 4)]),
     ("dense", ["--layers", "2", "--vocab", "32003", "--tied", "--hidden", "128", "--kv-heads", "2"], "dense", [("tp", 2), ("tp", 8)]),
     ("nvfp4", ["--layers", "2"], "megamoe", [("ep", 1), ("ep", 2), ("ep", 8), ("tp", 2)]),
-    ("mxfp4", ["--layers", "1", "--experts", "6", "--hidden", "768", "--intermediate", "384"], "megamoe", [("ep", 2), ("ep", 3), ("tp", 1)]),
+    ("mxfp4", ["--layers", "1", "--experts", "6", "--hidden", "768", "--intermediate", "384"], "megamoe",
+     [("ep", 2), ("ep", 3), ("tp", 1)]),
 ]
 
 
