@@ -3,6 +3,7 @@
 #include "replayer/plan.h"
 #include "replayer/source_ranges.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 /* ---- a plan without memory ---- */
@@ -175,13 +176,11 @@ enum { KIND_STAGED = 5, KIND_COUNT = 6 };
 static const char *kinds_text(lp_arena *arena, uint32_t kinds)
 {
     char text[64] = "";
+    size_t used = 0;
     for (unsigned k = LP_KIND_COPY; k < KIND_COUNT; k++) {
-        if ((kinds & 1u << k) == 0)
-            continue;
         const char *name = k == KIND_STAGED ? "derive" : lp_kind_name((lp_kind)k);
-        if (text[0] != '\0')
-            strcat(text, ", ");
-        strcat(text, name);
+        if ((kinds & 1u << k) != 0 && used < sizeof text)
+            used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", used > 0 ? ", " : "", name);
     }
     return lp_arena_text(arena, text, strlen(text));
 }
