@@ -163,6 +163,8 @@ lp_status lp_line_integer(lp_line *l, int64_t least, int64_t most, int64_t *valu
     }
     if (l->at == digits || !fits || n < least || n > most) {
         const int shown = l->at - start < 24 ? (int)(l->at - start) : 24;
+        if (least == INT64_MIN && most == INT64_MAX)
+            return lp_line_fail(l, "'%.*s' is no number", shown, start);
         return lp_line_fail(l, "'%.*s' is no number between %" PRId64 " and %" PRId64, shown, start, least, most);
     }
     *value = n;
