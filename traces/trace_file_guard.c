@@ -166,7 +166,7 @@ static lp_status requires_row(void *context, sqlite3_stmt *q, int64_t index)
 static lp_status check_content(lp_trace_db *d, lp_error *err)
 {
     schema_check check = {.db = d, .err = err};
-    int64_t rows;
+    int64_t rows = 0;
     LP_TRY(lp_trace_db_each(d, "PRAGMA quick_check(1)", quick_check_row, &check, &rows, err));
     LP_TRY(lp_trace_db_each(d, "SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY rowid", schema_row, &check,
                             &rows, err));
