@@ -14,6 +14,18 @@ static lp_status bind_rows(lp_plan *plan, const lp_scope *scope, const lp_destin
     return LP_OK;
 }
 
+/* What a kernel layout is good for depends on the device: a trace for another one is as stale as one for another model.
+ */
+static lp_status check_target(const lp_trace *trace, const char *target, lp_error *err)
+{
+    const char *recorded = lp_trace_header_of(trace)->target;
+    if (target == NULL || recorded[0] == '\0' || strcmp(target, recorded) == 0)
+        return LP_OK;
+    lp_fail(err, LP_E_STALE, "stale trace: it was recorded for target '%s', this is '%s'", recorded, target);
+    lp_hint(err, "record again with --target %s", target);
+    return LP_E_STALE;
+}
+
 lp_status lp_bind(lp_plan **out, const lp_trace *trace, const lp_scope *scope, const lp_destination_memory *dest,
                   int64_t ndest, const lp_bind_options *options, lp_error *err)
 {
@@ -23,6 +35,7 @@ lp_status lp_bind(lp_plan **out, const lp_trace *trace, const lp_scope *scope, c
     if (with->staging < 0 || ndest < 0 || (ndest > 0 && dest == NULL) ||
         (with->experts != NULL && (with->experts->count < 1 || with->experts->logical == NULL)))
         return lp_fail(err, LP_E_ARGUMENT, "an argument of bind is out of its range");
+    LP_TRY(check_target(trace, with->target, err));
     lp_plan *plan = lp_allocate_zero(platform.alloc, sizeof *plan);
     if (plan == NULL)
         return lp_fail_memory(err);

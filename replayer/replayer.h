@@ -60,6 +60,7 @@ typedef struct lp_expert_map {
 typedef struct lp_bind_options {
     int64_t staging;              /* most bytes of host staging in use at a time; 0: as much as the plan can need */
     const lp_expert_map *experts; /* NULL: the default map of the trace */
+    const char *target;           /* what the destinations will run on, such as "sm90"; NULL: not compared */
     const lp_platform *platform;  /* NULL: defaults */
 } lp_bind_options;
 
@@ -68,7 +69,8 @@ typedef struct lp_plan lp_plan;
 /* Binds the rows of `scope` to `dest`: recomputes the plan digest, then compares every destination by name, dtype,
  * shape, byte strides, place in its storage, storage size and (where known) layout. Writes nothing to the
  * destinations. LP_E_MISMATCH names the first mismatch in err->text and the others in err->hint, as far as they fit.
- * LP_E_UNKNOWN_NAME: the trace has no such scope. A scope of all zeros means the only scope of the trace, or rank 0.
+ * LP_E_STALE: the trace was recorded for another target. LP_E_UNKNOWN_NAME: the trace has no such scope. A scope of all
+ * zeros means the only scope of the trace, or rank 0.
  * The trace and the destination memory must outlive the plan; `dest` itself is not kept. options may be NULL. */
 LP_API lp_status lp_bind(lp_plan **out, const lp_trace *trace, const lp_scope *scope, const lp_destination_memory *dest,
                          int64_t ndest, const lp_bind_options *options, lp_error *err);
