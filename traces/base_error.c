@@ -52,6 +52,8 @@ const char *lp_strerror(lp_status status)
 }
 
 static void fill_text(char *out, size_t out_bytes, const char *format, va_list args)
+    __attribute__((format(printf, 3, 0)));
+static void fill_text(char *out, size_t out_bytes, const char *format, va_list args)
 {
     char raw[1024];
     const int n = vsnprintf(raw, sizeof raw, format, args);
@@ -59,6 +61,8 @@ static void fill_text(char *out, size_t out_bytes, const char *format, va_list a
     lp_sanitise(out, out_bytes, raw, bytes);
 }
 
+static void fill(lp_error *err, lp_status code, const char *subject, int64_t off, const char *format, va_list args)
+    __attribute__((format(printf, 5, 0)));
 static void fill(lp_error *err, lp_status code, const char *subject, int64_t off, const char *format, va_list args)
 {
     if (err == NULL)
