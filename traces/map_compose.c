@@ -53,7 +53,7 @@ static lp_status chain_map(lp_chain *chain, const lp_work *outer, const lp_map *
         lp_status status = lp_work_source_range(&part, outer, writes.lo, writes.hi, &chain->work, err);
         for (int64_t i = 0; i < part.count && status == LP_OK; i++) {
             const lp_seg *seg = &part.seg[i];
-            const lp_box box = {seg->src_off, seg->dst_off, seg->run, seg->rank, part.mode + seg->mode};
+            const lp_box box = {seg->src_off, seg->dst_off, seg->run, seg->rank, lp_seg_modes(&part, seg)};
             lp_work piece;
             lp_work_from_box(&piece, &box);
             status = lp_chain_box(chain, &piece, &w, err);
@@ -68,7 +68,8 @@ static int64_t bytes_of(const lp_boxes *list)
 {
     int64_t bytes = 0;
     for (int64_t i = 0; i < list->count; i++)
-        bytes += list->seg[i].run * list->dst_elem * lp_mode_product(list->mode + list->seg[i].mode, list->seg[i].rank);
+        bytes +=
+            list->seg[i].run * list->dst_elem * lp_mode_product(lp_seg_modes(list, &list->seg[i]), list->seg[i].rank);
     return bytes;
 }
 

@@ -312,7 +312,7 @@ static lp_status part_by_list(parting *p, const lp_work *a, const knife *k, lp_e
     const knife part = {.first = first, .end = lo};
     if (lo - first > 1)
         return cut_at(p, a, seg->dst_off, part_by_list, part_by_list, &part, err);
-    const lp_box box = {0, seg->dst_off, seg->run, seg->rank, p->cut->mode + seg->mode};
+    const lp_box box = {0, seg->dst_off, seg->run, seg->rank, lp_seg_modes(p->cut, seg)};
     lp_work one;
     lp_work_from_box(&one, &box);
     const knife single = {.box = &one};

@@ -42,7 +42,7 @@ static void sort_segs(lp_boxes *list)
 
 static lp_status push_runs(lp_boxes *out, const lp_boxes *in, const lp_seg *seg, lp_error *err)
 {
-    const lp_mode *mode = in->mode + seg->mode;
+    const lp_mode *mode = lp_seg_modes(in, seg);
     int64_t digit[LP_MAP_RANK] = {0};
     lp_seg run = {.src_off = seg->src_off, .dst_off = seg->dst_off, .run = seg->run};
     for (;;) {
@@ -69,7 +69,7 @@ static lp_status push_all_runs(lp_boxes *out, const lp_boxes *in, int64_t first,
     lp_status status = LP_OK;
     int64_t total = 0;
     for (int64_t i = first; i < end; i++)
-        if (!lp_add(total, lp_mode_product(in->mode + in->seg[i].mode, in->seg[i].rank), &total))
+        if (!lp_add(total, lp_mode_product(lp_seg_modes(in, &in->seg[i]), in->seg[i].rank), &total))
             total = INT64_MAX;
     if (total > LP_MAP_RUNS_MAX)
         return lp_fail(err, LP_E_LIMIT, "boxes of a byte map interleave in %lld runs, more than %d", (long long)total,
@@ -158,7 +158,7 @@ static lp_status repeat_period(lp_boxes *out, const lp_boxes *inner, lp_mode ste
             lp_seg seg = inner->seg[k];
             seg.src_off += i * step.src_stride;
             seg.dst_off += i * step.dst_stride;
-            LP_TRY(lp_boxes_push(out, &seg, inner->mode + seg.mode, err));
+            LP_TRY(lp_boxes_push(out, &seg, lp_seg_modes(inner, &seg), err));
         }
     }
     return LP_OK;
@@ -177,7 +177,8 @@ static lp_status push_ranges(lp_boxes *out, const lp_boxes *in, lp_mode step, co
         inner.count = inner.nmode = 0;
         for (int64_t i = 0; i < parts; i++)
             if (part[i].first <= bound[b] && part[i].end >= bound[b + 1])
-                LP_TRY_GOTO(lp_boxes_push(&inner, &part[i].inner, in->mode + part[i].inner.mode, err), release_inner);
+                LP_TRY_GOTO(lp_boxes_push(&inner, &part[i].inner, lp_seg_modes(in, &part[i].inner), err),
+                            release_inner);
         if (inner.count == 0)
             continue;
         LP_TRY_GOTO(lp_boxes_canon(&inner, err), release_inner);
@@ -250,7 +251,8 @@ lp_status lp_boxes_flatten(lp_boxes *list, lp_error *err)
         }
         bool done = false;
         if (end == first + 1 && !list->seg[first].tangled) {
-            LP_TRY_GOTO(lp_boxes_push(&flat, &list->seg[first], list->mode + list->seg[first].mode, err), release_flat);
+            LP_TRY_GOTO(lp_boxes_push(&flat, &list->seg[first], lp_seg_modes(list, &list->seg[first]), err),
+                        release_flat);
             continue;
         }
         if (end > first + 1)

@@ -59,7 +59,7 @@ lp_status lp_boxes_add(lp_boxes *list, const lp_work *w, lp_error *err)
 int64_t lp_seg_dst_hi(const lp_boxes *list, const lp_seg *seg)
 {
     int64_t hi = seg->dst_off + seg->run * list->dst_elem;
-    const lp_mode *mode = list->mode + seg->mode;
+    const lp_mode *mode = lp_seg_modes(list, seg);
     for (int32_t m = 0; m < seg->rank; m++)
         hi += (mode[m].extent - 1) * mode[m].dst_stride;
     return hi;
@@ -131,7 +131,7 @@ lp_status lp_boxes_build(const lp_map **out, const lp_boxes *list, lp_error *err
         const lp_seg *seg = &list->seg[i];
         box[i] = (lp_box){seg->src_off, seg->dst_off, seg->run, seg->rank, mode};
         if (seg->rank > 0)
-            memcpy(mode, list->mode + seg->mode, (size_t)seg->rank * sizeof *mode);
+            memcpy(mode, lp_seg_modes(list, seg), (size_t)seg->rank * sizeof *mode);
         mode += seg->rank;
         widen(map, &box[i]);
     }

@@ -27,7 +27,7 @@ typedef struct peeler {
 static int64_t seg_elements(const peeler *p, int64_t seg)
 {
     const lp_seg *s = &p->in->seg[seg];
-    return s->run * lp_mode_product(p->in->mode + s->mode, s->rank);
+    return s->run * lp_mode_product(lp_seg_modes(p->in, s), s->rank);
 }
 
 static void advance(const peeler *p, cursor *c, int64_t elements)
@@ -49,7 +49,7 @@ static bool piece_at(const peeler *p, cursor c, bool modes, lp_work *w)
     if (c.seg >= p->in->count)
         return false;
     const lp_seg *s = &p->in->seg[c.seg];
-    const lp_mode *mode = p->in->mode + s->mode;
+    const lp_mode *mode = lp_seg_modes(p->in, s);
     const int64_t skipped = c.at % s->run;
     int64_t index = c.at / s->run;
     w->src_off = s->src_off + skipped * p->in->src_elem;

@@ -39,6 +39,12 @@ typedef struct lp_boxes {
     int64_t count, capacity, nmode, mode_capacity;
 } lp_boxes;
 
+/* The modes of a box in a list; NULL when it has none, and then the list may have no modes at all. */
+static inline const lp_mode *lp_seg_modes(const lp_boxes *list, const lp_seg *seg)
+{
+    return seg->rank > 0 ? list->mode + seg->mode : NULL;
+}
+
 typedef struct lp_span {
     int64_t lo, hi; /* [lo, hi) */
 } lp_span;
