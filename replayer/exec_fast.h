@@ -66,8 +66,8 @@ void lp_piece_plan_fill(lp_piece *p);
 void lp_piece_plan_words(lp_piece *p);
 void lp_piece_plan_cast(lp_piece *p);
 
-/* Copies a run around the cache. */
-void lp_stream_copy(uint8_t *dst, const uint8_t *src, size_t bytes);
+/* Copies a run around the cache; asks for as many bytes at `next`, an address that need not be valid, meanwhile. */
+void lp_stream_copy(uint8_t *dst, const uint8_t *src, size_t bytes, const uint8_t *next);
 /* Makes streamed bytes visible to other threads in order. */
 void lp_stream_end(void);
 

@@ -8,13 +8,37 @@
 
 enum {
     SEGMENT = 128 << 10, /* longer runs are split, so that threads can share them */
-    STREAM_RUN = 512     /* shorter runs end in too many half-written cache lines to bypass the cache */
+    PAGE = 4096,         /* what the copy is blocked by; correct for pages of any size */
+    AHEAD = 512,         /* bytes fetched ahead */
+    STREAM_RUN = 256     /* shorter runs end in too many half-written cache lines to bypass the cache */
 };
 
 /* ---- copies around the cache ---- */
 
 #ifdef __SSE2__
-void lp_stream_copy(uint8_t *dst, const uint8_t *src, size_t bytes)
+static inline void stream_line(uint8_t *dst, const uint8_t *src)
+{
+    const __m128i *from = (const void *)src;
+    __m128i *to = (void *)dst;
+    const __m128i a = _mm_loadu_si128(from), b = _mm_loadu_si128(from + 1), c = _mm_loadu_si128(from + 2),
+                  d = _mm_loadu_si128(from + 3);
+    _mm_stream_si128(to, a);
+    _mm_stream_si128(to + 1, b);
+    _mm_stream_si128(to + 2, c);
+    _mm_stream_si128(to + 3, d);
+}
+
+/* Line by line over several pages at once: what fetches ahead does so within a page. */
+static inline void stream_pages(uint8_t *dst, const uint8_t *src, size_t pages)
+{
+    for (size_t off = 0; off < PAGE; off += 64)
+        for (size_t page = 0; page < pages * PAGE; page += PAGE) {
+            __builtin_prefetch(src + page + off + AHEAD);
+            stream_line(dst + page + off, src + page + off);
+        }
+}
+
+void lp_stream_copy(uint8_t *dst, const uint8_t *src, size_t bytes, const uint8_t *next)
 {
     const size_t head = (size_t)(-(uintptr_t)dst & 63);
     if (bytes < head + 64) {
@@ -25,38 +49,41 @@ void lp_stream_copy(uint8_t *dst, const uint8_t *src, size_t bytes)
     dst += head;
     src += head;
     bytes -= head;
-    for (; bytes >= 64; bytes -= 64, dst += 64, src += 64) {
-        const __m128i *from = (const void *)src;
-        __m128i *to = (void *)dst;
-        const __m128i a = _mm_loadu_si128(from), b = _mm_loadu_si128(from + 1), c = _mm_loadu_si128(from + 2),
-                      d = _mm_loadu_si128(from + 3);
-        _mm_stream_si128(to, a);
-        _mm_stream_si128(to + 1, b);
-        _mm_stream_si128(to + 2, c);
-        _mm_stream_si128(to + 3, d);
+    while (bytes >= 2 * PAGE) {
+        const size_t lanes = bytes >= 4 * PAGE ? 4 : 2;
+        stream_pages(dst, src, lanes);
+        bytes -= lanes * PAGE;
+        dst += lanes * PAGE;
+        src += lanes * PAGE;
+        next += lanes * PAGE;
+    }
+    for (; bytes >= 64; bytes -= 64, dst += 64, src += 64, next += 64) {
+        __builtin_prefetch(next);
+        stream_line(dst, src);
     }
     memcpy(dst, src, bytes);
 }
+#else
+void lp_stream_copy(uint8_t *dst, const uint8_t *src, size_t bytes, const uint8_t *next)
+{
+    (void)next;
+    memcpy(dst, src, bytes);
+}
+#endif
 
 void lp_stream_end(void)
 {
+#ifdef __SSE2__
     _mm_sfence();
-}
-#else
-void lp_stream_copy(uint8_t *dst, const uint8_t *src, size_t bytes)
-{
-    memcpy(dst, src, bytes);
-}
-
-void lp_stream_end(void) {}
 #endif
+}
 
 /* ---- runs ---- */
 
-static void copy_run(const lp_piece *p, uint8_t *dst, const uint8_t *src, int64_t bytes)
+static void copy_run(const lp_piece *p, uint8_t *dst, const uint8_t *src, int64_t bytes, const uint8_t *next)
 {
     if (p->streams && bytes >= STREAM_RUN)
-        lp_stream_copy(dst, src, (size_t)bytes);
+        lp_stream_copy(dst, src, (size_t)bytes, next);
     else
         memcpy(dst, src, (size_t)bytes);
 }
@@ -66,8 +93,12 @@ static void move_runs(const lp_piece *p, int64_t first, int64_t end)
 {
     lp_odometer o;
     lp_odometer_set(&o, p->mode, p->rank, first);
-    for (int64_t i = first; i < end; i++, lp_odometer_next(&o))
-        copy_run(p, p->dst + o.dst, p->src + o.src, p->run);
+    for (int64_t i = first; i < end; i++) {
+        uint8_t *dst = p->dst + o.dst;
+        const uint8_t *src = p->src + o.src;
+        lp_odometer_next(&o);
+        copy_run(p, dst, src, p->run, p->src + o.src);
+    }
 }
 
 /* Units are segments of runs. */
@@ -78,7 +109,7 @@ static void move_segments(const lp_piece *p, int64_t first, int64_t end)
     for (int64_t i = first; i < end; i++) {
         const int64_t off = i % p->segments * p->segment;
         const int64_t bytes = p->run - off < p->segment ? p->run - off : p->segment;
-        copy_run(p, p->dst + o.dst + off, p->src + o.src + off, bytes);
+        copy_run(p, p->dst + o.dst + off, p->src + o.src + off, bytes, p->src + o.src);
         if (i % p->segments == p->segments - 1)
             lp_odometer_next(&o);
     }

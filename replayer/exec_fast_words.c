@@ -16,6 +16,7 @@
 
 enum {
     TILE_COLUMN_BYTES = 256, /* source bytes of one row of a tile */
+    STREAM_WORD = 4,         /* narrower words write to more columns at once than the write buffers can hold */
     CAST_ELEMENTS = 512
 };
 
@@ -77,6 +78,14 @@ static inline void store_vector(uint8_t *to, vector v, bool streams)
 #define LOW_8(a, b)  (vector) __builtin_shufflevector((bytes_8)(a), (bytes_8)(b), 0, 2)
 #define HIGH_8(a, b) (vector) __builtin_shufflevector((bytes_8)(a), (bytes_8)(b), 1, 3)
 
+/* Asks for the source of rows that come next: where rows are longer than a tile, no hardware guesses where they lie. */
+static inline void fetch_rows(const table *t, int64_t first, int64_t end, const uint8_t *src, int64_t bytes)
+{
+    for (int64_t i = first; i < end && i < t->count; i++)
+        for (int64_t off = 0; off < bytes; off += 64)
+            __builtin_prefetch(src + t->src[i] + off);
+}
+
 /*
  * `rows` words down (from the table, each 16 / width of them dense in the destination) by `columns` words along, both
  * multiples of 16 / width. Interleaving the first half of the registers with the second one, log2 of their number
@@ -88,7 +97,9 @@ static inline void store_vector(uint8_t *to, vector v, bool streams)
                                   const uint8_t *src)                                                                  \
     {                                                                                                                  \
         enum { N = 16 / (width) };                                                                                     \
-        for (int64_t line = 0; line < rows; line += 4 * N)                                                             \
+        for (int64_t line = 0; line < rows; line += 4 * N) {                                                           \
+            if (p->segments > 1)                                                                                       \
+                fetch_rows(t, line + 4 * N, line + 8 * N, src, columns * (width));                                     \
             for (int64_t k = 0; k < columns; k += N)                                                                   \
                 for (int64_t i = line; i < rows && i < line + 4 * N; i += N) {                                         \
                     vector r[N], s[N];                                                                                 \
@@ -105,6 +116,7 @@ static inline void store_vector(uint8_t *to, vector v, bool streams)
                     for (int j = 0; j < N; j++)                                                                        \
                         store_vector(dst + t->dst[i] + (k + j) * p->column.dst_stride, r[j], p->streams);              \
                 }                                                                                                      \
+        }                                                                                                              \
     }
 TRANSPOSE(1, 4)
 TRANSPOSE(2, 3)
@@ -268,7 +280,7 @@ void lp_piece_plan_words(lp_piece *p)
     p->lanes = 0;
     if (is_word && p->column.src_stride == p->run && dense % (16 / p->run) == 0)
         p->lanes = (int32_t)(16 / p->run);
-    p->streams = p->streams && p->lanes > 0 && dense * p->run % 64 == 0 && is_aligned(p, 64);
+    p->streams = p->streams && p->lanes > 0 && p->run >= STREAM_WORD && dense * p->run % 64 == 0 && is_aligned(p, 64);
     const int64_t stride = p->column.src_stride < 0 ? -p->column.src_stride : p->column.src_stride;
     p->segment = stride == 0 ? 1 : TILE_COLUMN_BYTES / stride;
     p->segments = (p->column.extent + p->segment - 1) / p->segment;
