@@ -38,7 +38,7 @@ demo: all ## record, check, compare, replay and verify real checkpoints
 
 lint: ## formatting, shell scripts, house rules
 	@clang-format --dry-run -Werror $(SOURCES)
-	@if command -v shellcheck >/dev/null; then shellcheck $(SCRIPTS); else echo "shellcheck is not installed: skipped"; fi
+	@if command -v shellcheck >/dev/null; then shellcheck -s bash -S warning $(SCRIPTS); else echo "shellcheck is not installed: skipped"; fi
 	@python3 tests/style/sources.py .
 	@python3 tests/style/dependency_direction.py .
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs into a scratch folder and builds two users against it: one by find_package, one by pkg-config.
 set -euo pipefail
-source=$1 build=$2 cmake=$3
+build=$2 cmake=$3
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 if grep -q 'LOADPLAN_SANITIZE:STRING=.' "$build/CMakeCache.txt"; then
