@@ -326,6 +326,80 @@ LP_API double lp_host_read_at(const char *file, int line, const char *operation,
 #define lp_refuse(...) lp_refuse_at(LP_HERE, __VA_ARGS__)
 LP_API void lp_refuse_at(const char *file, int line, lp_tensor t, const char *operation, const char *reason);
 
+/* ---- tensors whose geometry another framework keeps -------------------------------------------------------------- */
+
+/*
+ * PyTorch and its like compute views themselves. A mirror knows what each of the framework's storages holds; a tensor
+ * is then the number of a storage with sizes and strides, and only what writes, moves or computes has to be told. The
+ * Python package in recorder/torch is built on it.
+ *
+ * Misuse is not sticky here, because a framework's loader cannot be changed for one bad name: calls return LP_OK,
+ * LP_E_REFUSED (the names concerned are fallbacks now), LP_E_UNSUPPORTED (refused, but no name is known that could fall
+ * back; *err says why) or a real error such as LP_E_MEMORY. `file` must stay valid and be the same pointer for the same
+ * file. A mirror must be closed before its recorder, and ends with the recorder's scope.
+ */
+typedef struct lp_mirror lp_mirror;
+
+typedef struct lp_strided {
+    int64_t storage;                  /* number that the mirror gave */
+    int64_t dtype;                    /* lp_dtype of whole bytes */
+    int64_t ndim;                     /* at most LP_VIEW_DIMS */
+    int64_t offset;                   /* elements, from the storage's first byte */
+    int64_t extent[2 * LP_VIEW_DIMS]; /* ndim sizes, then ndim strides in elements; no more is read */
+} lp_strided;
+
+LP_API lp_status lp_mirror_open(lp_mirror **out, lp_recorder *r, lp_error *err);
+LP_API void lp_mirror_close(lp_mirror *m);
+
+/* New storages; the result is their number, or a negative lp_status. A source is the checkpoint tensor of that
+ * catalogue index. A destination is declared: g->storage is the storage it lies in, or -1 for a storage of its own of
+ * `storage_bytes`; flags are LP_DEST_*, group NULL the default. A temporary holds nothing yet. */
+LP_API int64_t lp_mirror_source(lp_mirror *m, int64_t index);
+LP_API int64_t lp_mirror_destination(lp_mirror *m, const char *name, const lp_strided *g, int64_t storage_bytes,
+                                     uint32_t flags, const char *group, lp_error *err);
+LP_API int64_t lp_mirror_temporary(lp_mirror *m, int64_t bytes);
+
+/* Whether any byte that g spans comes from a load (always so for what is no destination). */
+LP_API bool lp_mirror_is_loaded(const lp_mirror *m, const lp_strided *g);
+
+/* dst.copy_(src). `meant`: a change of dtype was asked for, rather than done by the copy. */
+LP_API lp_status lp_mirror_copy(lp_mirror *m, const char *file, int line, const lp_strided *dst, const lp_strided *src,
+                                bool meant, lp_error *err);
+
+/* The fresh temporary `dst` is src.to(dtype of dst). Done when it is used, so that a cast is one record. */
+LP_API lp_status lp_mirror_cast(lp_mirror *m, const char *file, int line, const lp_strided *dst, const lp_strided *src,
+                                lp_error *err);
+
+/* Fills by one element, little endian; `trigger` is the catalogue index of the name that issues it, or -1. */
+LP_API lp_status lp_mirror_fill(lp_mirror *m, const char *file, int line, const lp_strided *dst, uint64_t bits,
+                                int64_t trigger, lp_error *err);
+
+/* Element to[i] of dst becomes element from[i] of src, both counted in row-major order, for i < count, in this order.
+ */
+LP_API lp_status lp_mirror_move(lp_mirror *m, const char *file, int line, const lp_strided *dst, const lp_strided *src,
+                                int64_t count, const int64_t *to, const int64_t *from, lp_error *err);
+
+/* The fresh temporary `dst` becomes `op` of `count` operands, one where arg[i] is NULL being constant[i]. Reductions
+ * are over the dimensions in the bits of `dims` (0: all). dst is F32, BF16 or F16; BOOL for the comparisons. */
+LP_API lp_status lp_mirror_compute(lp_mirror *m, const char *file, int line, lp_op op, const lp_strided *dst, int count,
+                                   const lp_strided *const *arg, const double *constant, uint32_t dims, lp_error *err);
+
+/* Refuses the names that the operands read; `dst` (NULL: nowhere) holds their place. */
+LP_API lp_status lp_mirror_refuse(lp_mirror *m, const char *file, int line, const lp_strided *dst, int count,
+                                  const lp_strided *const *arg, const char *operation, const char *reason,
+                                  lp_error *err);
+
+/* A check on every load that |a - b| <= rtol * |b|, see lp_require_close. */
+LP_API lp_status lp_mirror_require_close(lp_mirror *m, const char *file, int line, const lp_strided *a,
+                                         const lp_strided *b, double rtol, const char *text, lp_error *err);
+
+/* The destination `name` (declared before) is `src` now, in a new storage of its own: what it held is forgotten. */
+LP_API lp_status lp_mirror_rebind(lp_mirror *m, const char *file, int line, const char *name, const lp_strided *src,
+                                  lp_error *err);
+
+/* Says of declared buffers that nothing wrote that no loader does. To be called before the recorder ends. */
+LP_API void lp_mirror_settle_buffers(lp_mirror *m);
+
 /* ---- built-in loaders -------------------------------------------------------------------------------------------- */
 
 typedef struct lp_loader {

@@ -1,0 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
+"""loadplan: record what a PyTorch weight loader does, as a plan; check it, compare it, replay it."""
+
+from ._library import LoadplanError
+from ._record import Recording, capture, record
+from ._session import Plan, Report, Session, replay
+from ._trace import Finding, Findings, FindingsError, Trace
+
+__all__ = ["Finding", "Findings", "FindingsError", "LoadplanError", "Plan", "Recording", "Report", "Session", "Trace",
+           "capture", "record", "replay"]

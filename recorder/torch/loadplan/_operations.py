@@ -1,0 +1,630 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What each aten operation means for a load plan.
+
+Views pass: torch computes them, and they share storage. Everything else falls into one of five kinds, when the values of
+an operand come from the checkpoint:
+
+  writes      copy_, fill_, index_put_, ...: recorded where they land
+  moves       clone, cat, index_select, flip, ...: bytes go into a temporary, which is followed
+  computes    mul, exp, amax, ...: an expression
+  host reads  item, numpy, equal, ...: the names are refused; a neutral value is returned and the loader goes on
+  the rest    the names are refused, the result holds their place
+
+A handler is called with the recording, the operation and its arguments, and returns what the operation returns.
+"""
+
+from __future__ import annotations
+
+from array import array
+
+import torch
+from torch.utils._pytree import tree_flatten, tree_map
+
+from ._storages import DESTINATION, NUMBER
+
+aten = torch.ops.aten
+HANDLERS: dict = {}
+
+
+def handles(*names):
+    def register(function):
+        for name in names:
+            packet, _, overload = name.partition(".")
+            operation = getattr(getattr(aten, packet, None), overload or "default", None)
+            if operation is not None:
+                HANDLERS[operation] = function
+        return function
+    return register
+
+
+# ---- small helpers
+
+
+def run(operation, args, kwargs):
+    return operation(*args, **kwargs)
+
+
+def tensors_of(args, kwargs) -> list[torch.Tensor]:
+    return [x for x in tree_flatten((args, kwargs))[0] if isinstance(x, torch.Tensor)]
+
+
+def on_meta(x):
+    if isinstance(x, torch.Tensor):
+        return torch.empty_strided(x.size(), x.stride(), dtype=x.dtype, device="meta")
+    return torch.device("meta") if isinstance(x, torch.device) else x
+
+
+def form_of(operation, args, kwargs):
+    """The geometry of the result, by running the operation on meta."""
+    return operation(*tree_map(on_meta, args), **tree_map(on_meta, kwargs))
+
+
+def bits_of(value, dtype: torch.dtype) -> int:
+    """One element as its bytes, little endian."""
+    if dtype.itemsize == 1 and dtype not in (torch.bool, torch.uint8, torch.int8) and NUMBER.get(dtype) == 5:
+        return int(value)  # packed codes
+    one = value if isinstance(value, torch.Tensor) else torch.tensor(value, dtype=torch.complex64 if dtype.is_complex else
+                                                                     torch.float64 if dtype.is_floating_point else
+                                                                     torch.bool if dtype == torch.bool else torch.int64)
+    data = one.detach().reshape(1).to(dtype).view(torch.uint8).tolist()
+    return int.from_bytes(bytes(data), "little")
+
+
+def runs_of(to: list[int], source: list[int]):
+    """(first, count, to step, from step) of the longest stretches that go on in equal steps."""
+    i, n = 0, len(to)
+    while i < n:
+        j = i + 1
+        if j < n:
+            a, b = to[j] - to[i], source[j] - source[i]
+            while j + 1 < n and to[j + 1] - to[j] == a and source[j + 1] - source[j] == b:
+                j += 1
+            yield i, j - i + 1, a, b
+            i = j + 1
+        else:
+            yield i, 1, 1, 1
+            i += 1
+
+
+def slice_form(rec, tensor: torch.Tensor, dim: int, start: int, count: int, step: int) -> array:
+    """tensor[start::step] along dim; unlike torch's slices with steps of any sign, 0 included."""
+    form = rec.storages.strided(tensor, rec.storages.number_of(tensor))
+    n = tensor.dim()
+    form[3] += start * tensor.stride(dim)
+    form[4 + dim] = count
+    form[4 + n + dim] = tensor.stride(dim) * step
+    return form
+
+
+# ---- writes
+
+
+def write_constant(rec, dst: torch.Tensor, src: torch.Tensor) -> None:
+    """dst (tracked) becomes the known values of src: fills, when there are few different stretches of them."""
+    if src.device.type == "meta" or dst.numel() == 0:
+        return
+    value = src.detach()
+    if value.numel() == 1 or bool((value == value.reshape(-1)[:1]).all()):
+        fill(rec, dst, value.reshape(-1)[:1])
+        return
+    flat = value.to(dst.dtype).expand(dst.shape).contiguous()
+    rows = flat.view(torch.uint8).reshape(flat.numel(), -1).to(torch.int64) if flat.dim() else flat
+    changes = (rows[1:] != rows[:-1]).any(1).nonzero().reshape(-1) + 1
+    if len(changes) >= 4096 or not dst.is_contiguous():
+        rec.constant_unsayable(dst)
+        return
+    edges = [0, *changes.tolist(), flat.numel()]
+    values, line = flat.view(-1), dst.view(-1)
+    for lo, hi in zip(edges, edges[1:]):
+        fill(rec, line[lo:hi], values[lo:lo + 1])
+
+
+def fill(rec, dst: torch.Tensor, value) -> None:
+    bits = bits_of(value, dst.dtype)
+    if bits != 0 and rec.values_were_read_elsewhere() and rec.storages.kind[rec.storages.number_of(dst)] == DESTINATION:
+        rec.refuse_current("fill_", "writes a constant after the host read values: it may depend on them", dst)
+        return
+    rec.storages.fill(dst, bits, rec.current)
+
+
+def adopt(rec, tensor: torch.Tensor) -> None:
+    """A tensor that is about to receive loaded bytes becomes a temporary; what it held is known."""
+    storage = torch._C.TensorBase.untyped_storage(tensor)
+    rec.storages.temporary(storage)
+    if tensor.device.type != "meta" and storage.nbytes() > 0:
+        whole = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)
+        item = tensor.dtype.itemsize
+        if storage.nbytes() % item == 0:
+            whole = whole.view(tensor.dtype)
+        write_constant(rec, whole, whole.clone())
+
+
+def write(rec, dst: torch.Tensor, src: torch.Tensor) -> None:
+    storages = rec.storages
+    number = storages.number_of(dst)
+    if storages.is_loaded(src):
+        if number is None:
+            adopt(rec, dst)
+        storages.copy(dst, src)
+    elif number is None:
+        dst.copy_(src)
+    elif storages.kind[number] == DESTINATION and not rec.can_fill(src) and not storages.is_loaded(dst):
+        if dst.device.type != "meta":
+            dst.copy_(src)  # known, not loaded: part of the tensor's initial value
+    else:
+        write_constant(rec, dst, src)
+
+
+@handles("copy_")
+def _copy_(rec, operation, args, kwargs):
+    write(rec, args[0], args[1])
+    return args[0]
+
+
+@handles("_foreach_copy_")
+def _foreach_copy_(rec, operation, args, kwargs):
+    for dst, src in zip(args[0], args[1]):
+        write(rec, dst, src)
+    return args[0]
+
+
+@handles("fill_.Scalar", "fill_.Tensor", "zero_")
+def _fill_(rec, operation, args, kwargs):
+    dst, value = args[0], args[1] if len(args) > 1 else 0
+    if isinstance(value, torch.Tensor) and rec.storages.is_loaded(value):
+        write(rec, dst, value.expand(dst.shape))
+    elif rec.storages.number_of(dst) is None:
+        run(operation, args, kwargs)
+    elif dst.numel() > 0:
+        fill(rec, dst, value)
+    return dst
+
+
+@handles("index_copy_", "index_put_", "_index_put_impl_", "masked_scatter_", "scatter_.src", "put_", "index_fill_.int_Scalar",
+         "masked_fill_.Scalar", "masked_fill_.Tensor", "scatter_.value", "index_fill_.int_Tensor")
+def _put_(rec, operation, args, kwargs):
+    """Writes to places that constants choose: the operation itself, run on numbers of elements, tells which go where."""
+    dst, storages = args[0], rec.storages
+    others = tensors_of(args[1:], kwargs)
+    loaded = [t for t in others if storages.is_loaded(t)]
+    if not loaded and storages.number_of(dst) is None:
+        return run(operation, args, kwargs)
+    if len(loaded) > 1 or any(t.dtype != dst.dtype for t in loaded) or dst.numel() > rec.PROBE_MAX:
+        return refuse_all(rec, operation, args, kwargs)
+    if storages.number_of(dst) is None:
+        adopt(rec, dst)
+    if not loaded:
+        return put_constant(rec, operation, args, kwargs)
+    src = loaded[0]
+    n = dst.numel()
+    numbers = torch.arange(n, n + src.numel()).reshape(src.shape)
+    probe = torch.arange(n).reshape(dst.shape)
+    replaced = tree_map(lambda x: numbers if x is src else x, (args[1:], kwargs))
+    operation(probe, *replaced[0], **replaced[1])
+    to = (probe.reshape(-1) != torch.arange(n)).nonzero().reshape(-1)
+    source = probe.reshape(-1)[to] - n
+    storages.move(dst, src, array("q", to.tolist()), array("q", source.tolist()))
+    return dst
+
+
+def put_constant(rec, operation, args, kwargs):
+    dst = args[0]
+    before = torch.zeros(dst.shape, dtype=dst.dtype)
+    after = torch.ones(dst.shape, dtype=dst.dtype)
+    for t in (before, after):
+        operation(t, *args[1:], **kwargs)
+    changed = (before.view(torch.uint8) == after.view(torch.uint8)).reshape(dst.numel(), -1).all(1)
+    edges = [0, *((changed[1:] != changed[:-1]).nonzero().reshape(-1) + 1).tolist(), dst.numel()]
+    if len(edges) > 4096 or not dst.is_contiguous():
+        return refuse_all(rec, operation, args, kwargs)
+    values, line = before.reshape(-1), dst.view(-1)
+    for lo, hi in zip(edges, edges[1:]):
+        if changed[lo]:
+            write_constant(rec, line[lo:hi], values[lo:hi])
+    return dst
+
+
+# ---- moves
+
+
+@handles("clone", "contiguous")
+def _clone(rec, operation, args, kwargs):
+    if not rec.storages.is_loaded(args[0]):
+        return run(operation, args, kwargs)
+    made = rec.storages.temporary_like(form_of(operation, args, kwargs))
+    rec.storages.copy(made, args[0])
+    return made
+
+
+@handles("_to_copy")
+def _to_copy(rec, operation, args, kwargs):
+    src = args[0]
+    if not rec.storages.is_loaded(src):
+        return run(operation, args, kwargs)
+    form = form_of(operation, args, kwargs)
+    if form.dtype == src.dtype and form.stride() == src.stride():
+        return src.detach()  # to another device: the same bytes
+    made = rec.storages.temporary_like(form)
+    if form.dtype == src.dtype:
+        rec.storages.copy(made, src)
+    else:
+        rec.storages.cast(made, src)
+    return made
+
+
+def place(rec, made: torch.Tensor, part: torch.Tensor) -> None:
+    if rec.storages.is_loaded(part):
+        rec.storages.copy(made, part)
+    elif part.numel() > 0:
+        write_constant(rec, made, part)
+
+
+@handles("cat")
+def _cat(rec, operation, args, kwargs):
+    parts, dim = args[0], args[1] if len(args) > 1 else kwargs.get("dim", 0)
+    if not any(rec.storages.is_loaded(t) for t in parts):
+        return run(operation, args, kwargs)
+    made = rec.storages.temporary_like(form_of(operation, args, kwargs))
+    start = 0
+    for part in parts:
+        if part.dim() == 1 and part.numel() == 0 and made.dim() != 1:
+            continue  # torch ignores it
+        place(rec, made.narrow(dim, start, part.size(dim)), part)
+        start += part.size(dim)
+    return made
+
+
+@handles("stack")
+def _stack(rec, operation, args, kwargs):
+    parts, dim = args[0], args[1] if len(args) > 1 else kwargs.get("dim", 0)
+    if not any(rec.storages.is_loaded(t) for t in parts):
+        return run(operation, args, kwargs)
+    made = rec.storages.temporary_like(form_of(operation, args, kwargs))
+    for i, part in enumerate(parts):
+        place(rec, made.select(dim, i), part)
+    return made
+
+
+@handles("repeat")
+def _repeat(rec, operation, args, kwargs):
+    src, times = args
+    if not rec.storages.is_loaded(src):
+        return run(operation, args, kwargs)
+    made = rec.storages.temporary_like(form_of(operation, args, kwargs))
+    if made.numel() > 0:
+        lead = len(times) - src.dim()
+        sizes = [1] * lead + list(src.shape)
+        split = [n for pair in zip(times, sizes) for n in pair]
+        rows = src.reshape(sizes)
+        for d in range(len(sizes)):
+            rows = rows.unsqueeze(2 * d)
+        rec.storages.copy(made.view(split), rows.expand(split))
+    return made
+
+
+@handles("flip")
+def _flip(rec, operation, args, kwargs):
+    src, dims = args
+    if not rec.storages.is_loaded(src):
+        return run(operation, args, kwargs)
+    made = rec.storages.temporary_like(form_of(operation, args, kwargs))
+    form, n = rec.storages.strided(src, rec.storages.number_of(src)), src.dim()
+    for d in {d % n for d in dims} if src.numel() > 0 else ():
+        form[3] += (src.size(d) - 1) * src.stride(d)
+        form[4 + n + d] = -src.stride(d)
+    rec.storages.copy_form(made, form)
+    return made
+
+
+@handles("roll")
+def _roll(rec, operation, args, kwargs):
+    src, shifts = args[0], args[1]
+    dims = args[2] if len(args) > 2 else kwargs.get("dims", ())
+    if len(dims) != 1 or not rec.storages.is_loaded(src) or src.numel() == 0:
+        return _probe(rec, operation, args, kwargs)
+    made = rec.storages.temporary_like(form_of(operation, args, kwargs))
+    dim, n = dims[0], src.size(dims[0])
+    shift = shifts[0] % n
+    rec.storages.copy(made.narrow(dim, shift, n - shift), src.narrow(dim, 0, n - shift))
+    if shift:
+        rec.storages.copy(made.narrow(dim, 0, shift), src.narrow(dim, n - shift, shift))
+    return made
+
+
+def take_rows(rec, made: torch.Tensor, src: torch.Tensor, dim: int, index: list[int]) -> bool:
+    """made[.., i, ..] = src[.., index[i], ..], one copy for each stretch; False when there are too many."""
+    runs = list(runs_of(list(range(len(index))), index))
+    if len(runs) > 65536:
+        return False
+    for first, count, _, step in runs:
+        rec.storages.copy_form(made.narrow(dim, first, count), slice_form(rec, src, dim, index[first], count, step))
+    return True
+
+
+@handles("index_select")
+def _index_select(rec, operation, args, kwargs):
+    src, dim, index = args
+    if not rec.storages.is_loaded(src) or rec.storages.is_loaded(index) or src.dim() == 0:
+        return _probe(rec, operation, args, kwargs)
+    made = rec.storages.temporary_like(form_of(operation, args, kwargs))
+    if not take_rows(rec, made, src, dim % src.dim(), index.reshape(-1).tolist()):
+        rec.storages.refuse("index_select", "selects too many separate slices", [src], made)
+    return made
+
+
+@handles("index.Tensor")
+def _index(rec, operation, args, kwargs):
+    src, chosen = args
+    given = [(d, i) for d, i in enumerate(chosen) if i is not None]
+    if len(given) == 1 and rec.storages.is_loaded(src) and not rec.storages.is_loaded(given[0][1]):
+        dim, index = given[0]
+        if index.dtype in (torch.bool, torch.uint8):
+            index = index.nonzero().reshape(-1) if index.dim() == 1 else None
+        if index is not None and index.dim() == 1:
+            made = rec.storages.temporary_like(form_of(aten.index_select.default, (src, dim, index), {}))
+            size = src.size(dim)
+            if take_rows(rec, made, src, dim, [i % size for i in index.tolist()]):
+                return made
+    return _probe(rec, operation, args, kwargs)
+
+
+@handles("constant_pad_nd")
+def _pad(rec, operation, args, kwargs):
+    src, pad = args[0], args[1]
+    if not rec.storages.is_loaded(src):
+        return run(operation, args, kwargs)
+    made = rec.storages.temporary_like(form_of(operation, args, kwargs))
+    fill(rec, made, args[2] if len(args) > 2 else 0)
+    inner, outer = src, made
+    for i in range(len(pad) // 2):
+        d, before, after = src.dim() - 1 - i, pad[2 * i], pad[2 * i + 1]
+        inner = inner.narrow(d, max(-before, 0), inner.size(d) - max(-before, 0) - max(-after, 0))
+        outer = outer.narrow(d, max(before, 0), outer.size(d) - max(before, 0) - max(after, 0))
+    if inner.numel() > 0:
+        rec.storages.copy(outer, inner)
+    return made
+
+
+@handles("gather", "take", "masked_select", "rot90", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "narrow_copy",
+         "native_channel_shuffle", "unfold_copy", "where.self", "index_copy", "index_put", "select_scatter",
+         "slice_scatter", "masked_scatter", "scatter.src", "index_select_backward")
+def _probe(rec, operation, args, kwargs):
+    """Operations that move elements to places that constants choose: run on numbers of elements, the operation itself
+    tells which go where."""
+    storages = rec.storages
+    given = tensors_of(args, kwargs)
+    loaded = [t for t in given if storages.is_loaded(t)]
+    if not loaded:
+        return run(operation, args, kwargs)
+    if operation is aten.where.self and storages.is_loaded(args[0]):
+        return compute(rec, operation, args, kwargs, WHERE)
+    moved = [t for t in given if t.dtype == loaded[0].dtype and (storages.is_loaded(t) or t is not args[0])]
+    moved = loaded + [t for t in moved if not storages.is_loaded(t) and operation is aten.where.self]
+    total = sum(t.numel() for t in moved)
+    if any(t.dtype != loaded[0].dtype for t in moved) or total > rec.PROBE_MAX:
+        return refuse_all(rec, operation, args, kwargs)
+    start, numbers = 0, {}
+    for t in moved:
+        if id(t) not in numbers:
+            numbers[id(t)] = (start, t, torch.arange(start, start + t.numel()).reshape(t.shape))
+            start += t.numel()
+    swap = lambda x: numbers[id(x)][2] if isinstance(x, torch.Tensor) and id(x) in numbers else x  # noqa: E731
+    result = operation(*tree_map(swap, args), **tree_map(swap, kwargs))
+    made = storages.temporary_like(torch.empty_like(result, device="meta"), loaded[0].dtype)
+    chosen = result.reshape(-1)
+    for start, t, _ in numbers.values():
+        to = ((chosen >= start) & (chosen < start + t.numel())).nonzero().reshape(-1)
+        source = chosen[to] - start
+        if len(to) == 0:
+            continue
+        if storages.is_loaded(t):
+            storages.move(made, t, array("q", to.tolist()), array("q", source.tolist()))
+        else:
+            values, line = t.reshape(-1), made.reshape(-1)
+            for first, count, a, _ in list(runs_of(to.tolist(), to.tolist())):
+                at = to[first:first + count]
+                write_constant(rec, line[int(at[0]):int(at[-1]) + 1:max(a, 1)], values[source[first:first + count]])
+    return made
+
+
+# ---- computes
+
+MAX, MIN, ADD, SUB, MUL, DIV, NEG, RECIPROCAL, SQRT, MAXIMUM, MINIMUM, ABS, WHERE, GREATER, EQUAL, EXP, LOG = (
+    16, 17, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 44, 45, 96, 97)
+_FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+
+
+def compute(rec, operation, args, kwargs, op, operands=None, dims=0):
+    operands = list(args) if operands is None else operands
+    if not any(rec.storages.is_loaded(t) for t in operands if isinstance(t, torch.Tensor)):
+        return run(operation, args, kwargs)
+    form = form_of(operation, args, kwargs)
+    values = operands[1:] if op == WHERE else operands
+    sayable = (form.dtype in _FLOATS or op in (GREATER, EQUAL)) and form.numel() > 0 and all(
+        t.dtype in _FLOATS if isinstance(t, torch.Tensor) else isinstance(t, (int, float)) for t in values)
+    if not sayable:
+        return refuse_all(rec, operation, args, kwargs)
+    for i, t in enumerate(operands):
+        if not isinstance(t, torch.Tensor) or rec.storages.is_loaded(t):
+            continue
+        if t.numel() != 1 or t.device.type == "meta":
+            return refuse_all(rec, operation, args, kwargs)
+        operands[i] = float(t)
+    made = rec.storages.temporary_like(form)
+    rec.storages.compute(op, made, operands, dims)
+    return made
+
+
+def _elementwise(op, count, *names, swap=False):
+    @handles(*names)
+    def handler(rec, operation, args, kwargs):
+        operands = list(args[:count])
+        if len(args) > count or any(v != 1 for k, v in kwargs.items() if k == "alpha") or set(kwargs) - {"alpha"}:
+            return refuse_all(rec, operation, args, kwargs)
+        return compute(rec, operation, args, kwargs, op, operands[::-1] if swap else operands)
+    return handler
+
+
+_elementwise(ADD, 2, "add.Tensor", "add.Scalar")
+_elementwise(SUB, 2, "sub.Tensor", "sub.Scalar")
+_elementwise(SUB, 2, "rsub.Scalar", "rsub.Tensor", swap=True)
+_elementwise(MUL, 2, "mul.Tensor", "mul.Scalar")
+_elementwise(DIV, 2, "div.Tensor", "div.Scalar")
+_elementwise(MAXIMUM, 2, "maximum")
+_elementwise(MINIMUM, 2, "minimum")
+_elementwise(GREATER, 2, "gt.Tensor", "gt.Scalar")
+_elementwise(GREATER, 2, "lt.Tensor", "lt.Scalar", swap=True)
+_elementwise(EQUAL, 2, "eq.Tensor", "eq.Scalar")
+_elementwise(NEG, 1, "neg")
+_elementwise(RECIPROCAL, 1, "reciprocal")
+_elementwise(SQRT, 1, "sqrt")
+_elementwise(ABS, 1, "abs")
+_elementwise(EXP, 1, "exp")
+_elementwise(LOG, 1, "log")
+
+
+def _reduction(op, *names):
+    @handles(*names)
+    def handler(rec, operation, args, kwargs):
+        src = args[0]
+        dims = args[1] if len(args) > 1 else kwargs.get("dim", ())
+        keeps = args[2] if len(args) > 2 else kwargs.get("keepdim", False)
+        if not rec.storages.is_loaded(src) or src.dim() > 16:
+            return run(operation, args, kwargs)
+        bits = sum({1 << (d % max(src.dim(), 1)) for d in dims}) if src.dim() else 0
+        if not keeps:
+            return compute(rec, operation, args, kwargs, op, [src], bits)
+        form = form_of(operation, args, kwargs)
+        return compute(rec, operation, (src, dims, False), {}, op, [src], bits).reshape(form.shape)
+    return handler
+
+
+_reduction(MAX, "amax", "max")
+_reduction(MIN, "amin", "min")
+
+
+def in_place(functional):
+    """x.op_(..) is x.copy_(x.op(..))."""
+    def handler(rec, operation, args, kwargs):
+        if rec.storages.number_of(args[0]) is None and not any(
+                rec.storages.is_loaded(t) for t in tensors_of(args, kwargs)):
+            return run(operation, args, kwargs)
+        if not any(rec.storages.is_loaded(t) for t in tensors_of(args, kwargs)):
+            return run(operation, args, kwargs)  # an initial value
+        made = HANDLERS[functional](rec, functional, args, kwargs)
+        write(rec, args[0], made)
+        return args[0]
+    return handler
+
+
+for _functional in [f for f, h in HANDLERS.items() if h.__name__ == "handler"]:
+    _packet, _, _overload = _functional.name().removeprefix("aten::").partition(".")
+    _twin = getattr(getattr(aten, _packet + "_", None), _overload or "default", None)
+    if _twin is not None:
+        HANDLERS[_twin] = in_place(_functional)
+
+
+# ---- host reads
+
+
+@handles("_local_scalar_dense")
+def _item(rec, operation, args, kwargs):
+    if not rec.storages.is_loaded(args[0]):
+        return run(operation, args, kwargs)
+    rec.host_read("item", args)
+    dtype = args[0].dtype
+    return False if dtype == torch.bool else 1.0 if dtype.is_floating_point else complex(1) if dtype.is_complex else 1
+
+
+@handles("equal", "is_same_size")
+def _equal(rec, operation, args, kwargs):
+    if not any(rec.storages.is_loaded(t) for t in args):
+        return run(operation, args, kwargs)
+    rec.host_read("equal", args)
+    return True
+
+
+@handles("allclose")
+def _allclose(rec, operation, args, kwargs):
+    a, b = args[0], args[1]
+    rtol = args[2] if len(args) > 2 else kwargs.get("rtol", 1e-5)
+    atol = args[3] if len(args) > 3 else kwargs.get("atol", 1e-8)
+    if not any(rec.storages.is_loaded(t) for t in (a, b)):
+        return run(operation, args, kwargs)
+    if atol == 0 and rec.storages.is_loaded(a) and rec.storages.is_loaded(b) and a.dtype in _FLOATS:
+        rec.storages.require_close(a, b, rtol, "values that have to be equal differ at index {index}")
+    else:
+        rec.host_read("allclose", (a, b))
+    return True
+
+
+# ---- everything else
+
+
+def refuse_all(rec, operation, args, kwargs):
+    """The names that the operands read are refused; results hold their place."""
+    storages = rec.storages
+    given = tensors_of(args, kwargs)
+    loaded = [t for t in given if storages.is_loaded(t)]
+    if not loaded:
+        return run(operation, args, kwargs)
+    name = operation.name().removeprefix("aten::").partition(".")[0]
+    reason = "is neither a view, a copy nor a computation that a derive can say"
+    written = [args[i] for i, a in enumerate(operation._schema.arguments)
+               if i < len(args) and a.alias_info is not None and a.alias_info.is_write and isinstance(args[i], torch.Tensor)]
+    if written:
+        for t in written:
+            if storages.number_of(t) is None:
+                adopt(rec, t)
+            storages.refuse(name, reason, loaded, t)
+        return args[0]
+    try:
+        form = form_of(operation, args, kwargs)
+    except (RuntimeError, NotImplementedError, TypeError):
+        form = None
+    if form is None:  # no geometry without values: what neutral values give
+        storages.refuse(name, reason, loaded)
+        rec.mark_read()
+        return tree_map(lambda x: _hold(rec, name, reason, loaded, x), run(operation, args, kwargs))
+    return tree_map(lambda x: _hold(rec, name, reason, loaded, x), form)
+
+
+def _hold(rec, name, reason, loaded, form):
+    if not isinstance(form, torch.Tensor):
+        return form
+    made = rec.storages.temporary_like(form)
+    rec.storages.refuse(name, reason, loaded, made)
+    return made
+
+
+# Not views by their schemas, but they share storage or ask for geometry only.
+_PASS = {"_unsafe_view", "lift_fresh", "set_", "resize_", "is_pinned", "sym_size", "sym_stride", "sym_numel",
+         "sym_storage_offset", "is_contiguous", "dim", "size", "stride", "record_stream", "_has_compatible_shallow_copy_type",
+         "_version", "is_same_size", "lift", "_reshape_alias", "requires_grad_", "rename_", "swap_", "detach_", "as_strided_",
+         "transpose_", "t_", "squeeze_", "unsqueeze_", "_nested_tensor_storage_offsets", "data"}
+_EMPTY = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted"}
+
+
+def _pass(rec, operation, args, kwargs):
+    return operation(*args, **kwargs)
+
+
+def _empty(rec, operation, args, kwargs):
+    """What nobody has written yet is zero, so that recordings do not depend on what the memory held before."""
+    made = operation(*args, **kwargs)
+    if made.device.type == "cpu" and made.layout is torch.strided and made.numel() > 0:
+        made.untyped_storage().fill_(0)
+    return made
+
+
+def handler_of(operation):
+    """The handler of an operation that has none of its own."""
+    packet = operation.name().partition("::")[2].partition(".")[0]
+    schema = operation._schema
+    returns = [r for r in schema.returns if r.alias_info is not None]
+    writes = any(a.alias_info is not None and a.alias_info.is_write for a in schema.arguments)
+    if packet in _PASS or (returns and not writes):
+        return _pass
+    if packet in _EMPTY:
+        return _empty
+    return refuse_all

@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which storage is what: the Python half of a mirror.
+
+PyTorch computes views by itself, in C++, and every view shares its storage. So a tensor is known by its storage, and
+only numbers cross the border to C: storage, dtype, sizes, strides. Stand-ins for checkpoint tensors are ordinary CPU
+tensors over memory that is reserved and never touched: they take attributes, answer is_contiguous() truly, and send a
+loader that asks for the device down its ordinary branch.
+"""
+
+from __future__ import annotations
+
+import ctypes as c
+import mmap
+import sys
+from array import array
+
+import torch
+
+from ._library import OK, REFUSED, UNSUPPORTED, CheckpointTensor, Error, LoadplanError, failure, lib
+
+_BY_NUMBER = {
+    1: torch.bool, 5: torch.uint8, 6: torch.int8, 7: torch.float8_e5m2, 8: torch.float8_e4m3fn, 10: torch.float8_e4m3fnuz,
+    11: torch.float8_e5m2fnuz, 12: torch.int16, 13: torch.uint16, 14: torch.float16, 15: torch.bfloat16, 16: torch.int32,
+    17: torch.uint32, 18: torch.float32, 19: torch.complex64, 20: torch.float64, 21: torch.int64, 22: torch.uint64,
+}
+if hasattr(torch, "float8_e8m0fnu"):
+    _BY_NUMBER[9] = torch.float8_e8m0fnu
+NUMBER = {dtype: number for number, dtype in _BY_NUMBER.items()}
+_PACKED_F4 = getattr(torch, "float4_e2m1fn_x2", None)
+if _PACKED_F4 is not None:
+    NUMBER[_PACKED_F4] = 5  # two codes in a byte: seen as bytes
+_F4, _F6 = 2, (3, 4)
+
+SOURCE, DESTINATION, OTHER = 1, 2, 3
+
+
+def torch_form(tensor: CheckpointTensor) -> tuple[torch.dtype, list[int]]:
+    """The dtype and shape that torch gives a checkpoint tensor."""
+    shape = [tensor.shape[i] for i in range(tensor.ndim)]
+    if tensor.dtype == _F4 or tensor.dtype in _F6:
+        bits = 4 if tensor.dtype == _F4 else 6
+        if not shape or shape[-1] * bits % 8:
+            raise LoadplanError(f"'{tensor.name.decode()}' has rows that are not whole bytes")
+        shape[-1] = shape[-1] * bits // 8
+        return (_PACKED_F4 if tensor.dtype == _F4 and _PACKED_F4 is not None else torch.uint8), shape
+    dtype = _BY_NUMBER.get(tensor.dtype)
+    if dtype is None:
+        raise LoadplanError(f"this torch has no dtype for '{tensor.name.decode()}'")
+    return dtype, shape
+
+
+class Memory:
+    """Reserved address space, cut into tensors. Nothing is read or written there, so no page of it is ever used."""
+
+    _CHUNK = 1 << 30
+    _FLAGS = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000)
+
+    def __init__(self):
+        self._map, self._used, self._size = None, 0, 0
+
+    def storage(self, count: int) -> torch.UntypedStorage:
+        if count == 0:
+            return torch.UntypedStorage(0)
+        if self._used + count > self._size:
+            self._size = max(self._CHUNK, count)
+            self._map, self._used = mmap.mmap(-1, self._size, flags=self._FLAGS), 0
+        tensor = torch.frombuffer(self._map, dtype=torch.uint8, count=count, offset=self._used)
+        self._used += -(-count // 64) * 64
+        return tensor.untyped_storage()
+
+
+def raw_storage(tensor: torch.Tensor) -> torch.UntypedStorage:
+    return torch._C.TensorBase.untyped_storage(tensor)
+
+
+def _without_prefix(path: str) -> str:
+    """A loader's file as a reader knows it: relative to where Python imports from."""
+    roots = [root for root in sys.path if root and path.startswith(root.rstrip("/") + "/")]
+    return path[len(max(roots, key=len).rstrip("/")) + 1:] if roots else path
+
+
+class Places:
+    """The loader's file and line: the innermost frame outside torch and this package."""
+
+    def __init__(self):
+        self._own = (torch.__path__[0] + "/", __file__.rsplit("/", 1)[0] + "/")
+        self._file: dict[str, bytes | None] = {}
+
+    def _look_up(self, path: str) -> bytes | None:
+        skip = path.startswith(self._own) or path.startswith("<") or "/contextlib.py" in path
+        self._file[path] = found = None if skip else _without_prefix(path).encode("utf-8", "replace")
+        return found
+
+    def here(self) -> tuple[bytes, int]:
+        frame = sys._getframe(2)
+        files = self._file
+        while frame is not None:
+            code = frame.f_code
+            path = code.co_filename
+            file = files[path] if path in files else self._look_up(path)
+            if file is not None and code.co_name != "__torch_function__":
+                return file, frame.f_lineno
+            frame = frame.f_back
+        return b"", 0
+
+
+    def of_traceback(self, traceback) -> tuple[str, int]:
+        """Where an exception came from: its innermost frame in the loader."""
+        place = "", 0
+        while traceback is not None:
+            path = traceback.tb_frame.f_code.co_filename
+            file = self._file[path] if path in self._file else self._look_up(path)
+            if file is not None:
+                place = file.decode(), traceback.tb_lineno
+            traceback = traceback.tb_next
+        return place
+
+
+class Storages:
+    """The mirror, the numbers of the storages that it knows, and calls into it."""
+
+    def __init__(self, recorder: c.c_void_p):
+        self.recorder = recorder
+        self.mirror = c.c_void_p()
+        error = Error()
+        status = lib.lp_mirror_open(c.byref(self.mirror), recorder, c.byref(error))
+        if status != OK:
+            raise failure(error, status)
+        self.memory = Memory()
+        self.places = Places()
+        self.number: dict[int, int] = {}  # by address of torch's storage object
+        self.kind: list[int] = []  # by number
+        self._keep: list[torch.UntypedStorage] = []  # an address must not come back under another name
+        self._error = Error()
+        self.refused = self.unrecorded = 0
+
+    def close(self) -> None:
+        mirror, self.mirror = self.mirror, None
+        if mirror:
+            lib.lp_mirror_close(mirror)
+
+    # -- storages
+
+    def add(self, storage: torch.UntypedStorage, number: int, kind: int) -> int:
+        if number < 0:
+            raise failure(self._error, number)
+        self.number[storage._cdata] = number
+        self._keep.append(storage)
+        if number == len(self.kind):
+            self.kind.append(kind)
+        return number
+
+    def blank(self, shape, stride, dtype: torch.dtype) -> torch.Tensor:
+        """A stand-in of that geometry: a tensor of its own storage, which nobody may read."""
+        count = 1
+        for size, step in zip(shape, stride):
+            count = 0 if size == 0 or count == 0 else count + (size - 1) * step
+        storage = self.memory.storage(count * dtype.itemsize)
+        return torch.empty(0, dtype=dtype).set_(storage, 0, tuple(shape), tuple(stride))
+
+    def source(self, index: int, tensor: CheckpointTensor) -> torch.Tensor:
+        dtype, shape = torch_form(tensor)
+        stride = [1] * len(shape)
+        for d in range(len(shape) - 2, -1, -1):
+            stride[d] = stride[d + 1] * max(shape[d + 1], 1)
+        made = self.blank(shape, stride, dtype)
+        self.add(raw_storage(made), lib.lp_mirror_source(self.mirror, index), SOURCE)
+        return made
+
+    def temporary(self, storage: torch.UntypedStorage) -> int:
+        return self.add(storage, lib.lp_mirror_temporary(self.mirror, storage.nbytes()), OTHER)
+
+    def temporary_like(self, form: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
+        """A temporary of the geometry of `form`, which is usually on meta."""
+        made = self.blank(form.shape, form.stride(), dtype or form.dtype)
+        self.temporary(raw_storage(made))
+        return made
+
+    # -- tensors
+
+    def number_of(self, tensor: torch.Tensor) -> int | None:
+        return self.number.get(raw_storage(tensor)._cdata)
+
+    def strided(self, tensor: torch.Tensor, number: int) -> array:
+        return array("q", (number, NUMBER[tensor.dtype], tensor.dim(), tensor.storage_offset(), *tensor.size(),
+                           *tensor.stride()))
+
+    def is_loaded(self, tensor: torch.Tensor) -> bool:
+        """Whether the tensor's values come from the checkpoint, so that nobody knows them now."""
+        if tensor.layout is not torch.strided:
+            return False
+        number = self.number_of(tensor)
+        if number is None:
+            return False
+        if self.kind[number] != DESTINATION:
+            return True
+        form = self.strided(tensor, number)
+        return lib.lp_mirror_is_loaded(self.mirror, form.buffer_info()[0])
+
+    # -- calls
+
+    def settle(self, status: int) -> bool:
+        """True when it is recorded, False when names were refused (or there was none to refuse)."""
+        if status == OK:
+            return True
+        if status == REFUSED:
+            self.refused += 1
+        elif status == UNSUPPORTED:
+            self.unrecorded += 1
+        else:
+            raise failure(self._error, status)
+        return False
+
+    def copy(self, dst: torch.Tensor, src: torch.Tensor, meant: bool = False) -> bool:
+        file, line = self.places.here()
+        to, source = self.strided(dst, self.number_of(dst)), self.strided(src, self.number_of(src))
+        return self.settle(lib.lp_mirror_copy(self.mirror, file, line, to.buffer_info()[0], source.buffer_info()[0], meant,
+                                              c.byref(self._error)))
+
+    def copy_form(self, dst: torch.Tensor, src: array) -> bool:
+        file, line = self.places.here()
+        to = self.strided(dst, self.number_of(dst))
+        return self.settle(lib.lp_mirror_copy(self.mirror, file, line, to.buffer_info()[0], src.buffer_info()[0], False,
+                                              c.byref(self._error)))
+
+    def cast(self, dst: torch.Tensor, src: torch.Tensor) -> bool:
+        file, line = self.places.here()
+        to, source = self.strided(dst, self.number_of(dst)), self.strided(src, self.number_of(src))
+        return self.settle(lib.lp_mirror_cast(self.mirror, file, line, to.buffer_info()[0], source.buffer_info()[0],
+                                              c.byref(self._error)))
+
+    def fill(self, dst: torch.Tensor, bits: int, trigger: int) -> bool:
+        file, line = self.places.here()
+        to = self.strided(dst, self.number_of(dst))
+        return self.settle(lib.lp_mirror_fill(self.mirror, file, line, to.buffer_info()[0], bits, trigger,
+                                              c.byref(self._error)))
+
+    def move(self, dst: torch.Tensor, src: torch.Tensor, to_index: array, from_index: array) -> bool:
+        file, line = self.places.here()
+        to, source = self.strided(dst, self.number_of(dst)), self.strided(src, self.number_of(src))
+        return self.settle(lib.lp_mirror_move(
+            self.mirror, file, line, to.buffer_info()[0], source.buffer_info()[0], len(to_index), to_index.buffer_info()[0],
+            from_index.buffer_info()[0], c.byref(self._error)))
+
+    def _operands(self, operands):
+        forms = [self.strided(t, self.number_of(t)) if isinstance(t, torch.Tensor) else None for t in operands]
+        pointers = (c.c_void_p * max(len(forms), 1))(*[f.buffer_info()[0] if f is not None else None for f in forms])
+        return forms, pointers
+
+    def compute(self, op: int, dst: torch.Tensor, operands, dims: int = 0) -> bool:
+        file, line = self.places.here()
+        to = self.strided(dst, self.number_of(dst))
+        forms, pointers = self._operands(operands)
+        constants = (c.c_double * len(forms))(*[0.0 if isinstance(t, torch.Tensor) else float(t) for t in operands])
+        return self.settle(lib.lp_mirror_compute(self.mirror, file, line, op, to.buffer_info()[0], len(forms), pointers,
+                                                 constants, dims, c.byref(self._error)))
+
+    def refuse(self, operation: str, reason: str, operands, dst: torch.Tensor | None = None) -> None:
+        file, line = self.places.here()
+        forms, pointers = self._operands(operands)
+        to = self.strided(dst, self.number_of(dst)) if dst is not None else None
+        self.settle(lib.lp_mirror_refuse(self.mirror, file, line, to.buffer_info()[0] if to is not None else None,
+                                         len(forms), pointers, operation.encode(), reason.encode(), c.byref(self._error)))
+
+    def require_close(self, a: torch.Tensor, b: torch.Tensor, rtol: float, text: str) -> bool:
+        file, line = self.places.here()
+        forms = [self.strided(t, self.number_of(t)) for t in (a, b)]
+        return self.settle(lib.lp_mirror_require_close(
+            self.mirror, file, line, forms[0].buffer_info()[0], forms[1].buffer_info()[0], rtol, text.encode(),
+            c.byref(self._error)))
+
+    def rebind(self, name: str, src: torch.Tensor) -> bool:
+        file, line = self.places.here()
+        form = self.strided(src, self.number_of(src))
+        return self.settle(lib.lp_mirror_rebind(self.mirror, file, line, name.encode(), form.buffer_info()[0],
+                                                c.byref(self._error)))
+
+    def destination(self, name: str, tensor: torch.Tensor, flags: int) -> int:
+        storage = raw_storage(tensor)
+        number = self.number.get(storage._cdata, -1)
+        form = self.strided(tensor, number)
+        made = lib.lp_mirror_destination(self.mirror, name.encode(), form.buffer_info()[0], storage.nbytes(), flags, None,
+                                         c.byref(self._error))
+        if made < 0:
+            raise failure(self._error, made)
+        return number if number >= 0 else self.add(storage, made, DESTINATION)

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Traces and what is found in them."""
+
+from __future__ import annotations
+
+import ctypes as c
+import dataclasses
+import os
+from typing import Iterator
+
+from ._library import ROW, LoadplanError, check, lib
+
+_LEVELS = ("allow", "warn", "deny")
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """One rule broken by a family of tensors; the texts are about its first member, `tensor`."""
+
+    rule: str
+    level: str
+    family: str
+    members: int
+    tensor: str
+    rank: int
+    file: str
+    line: int
+    text: str
+    hint: str
+
+    def __str__(self) -> str:
+        return f"{self.level} {self.rule}: {self.text}"
+
+
+class FindingsError(LoadplanError):
+    """Findings that should not be there."""
+
+
+class Findings(list):
+    """Findings, those that deny first; `summary` is one line."""
+
+    def __init__(self, handle):
+        self.summary = lib.lp_findings_summary(handle).decode()
+        for i in range(lib.lp_findings_count(handle)):
+            f = lib.lp_findings_at(handle, i).contents
+            self.append(Finding(f.rule.contents.id.decode(), _LEVELS[f.level], f.family.decode(), f.members,
+                                f.tensor.decode(), f.rank, f.file.decode(), f.line, f.text.decode(), f.hint.decode()))
+        lib.lp_findings_free(handle)
+
+    @property
+    def worst(self) -> str:
+        return max((f.level for f in self), key=_LEVELS.index, default="allow")
+
+    def raise_for_findings(self, level: str = "deny") -> None:
+        """Raises FindingsError when there is a finding of `level` ("warn" or "deny") or above."""
+        bad = [f for f in self if _LEVELS.index(f.level) >= _LEVELS.index(level)]
+        if bad:
+            raise FindingsError("\n".join([self.summary, *map(str, bad)]))
+
+
+class Trace:
+    """A load plan: which bytes of a checkpoint go where. Made by record() or Trace.open()."""
+
+    def __init__(self, handle: int):
+        self._handle = c.c_void_p(handle)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike) -> "Trace":
+        handle = c.c_void_p()
+        check(lib.lp_trace_open, c.byref(handle), os.fsencode(path))
+        return cls(handle.value)
+
+    def __del__(self):
+        handle, self._handle = getattr(self, "_handle", None), None
+        if handle:
+            lib.lp_trace_close(handle)
+
+    def save(self, path: str | os.PathLike, overwrite: bool = False) -> None:
+        """Writes the file whole or not at all; an existing one is an error unless `overwrite`."""
+        check(lib.lp_trace_save, self._handle, os.fsencode(path), overwrite)
+
+    def check(self) -> Findings:
+        handle = c.c_void_p()
+        check(lib.lp_check, c.byref(handle), self._handle)
+        return Findings(handle)
+
+    def diff(self, changed: "Trace") -> Findings:
+        """What `changed` does otherwise than this trace."""
+        handle = c.c_void_p()
+        check(lib.lp_diff, c.byref(handle), self._handle, changed._handle)
+        return Findings(handle)
+
+    @property
+    def digest(self) -> str:
+        """The set digest: equal ones load the same bytes to the same places."""
+        digest = (c.c_uint8 * 32)()
+        check(lib.lp_trace_set_digest, self._handle, digest)
+        return bytes(digest).hex()
+
+    def query(self, sql: str) -> list[dict]:
+        """Rows of a SELECT over v_records, v_destinations, v_derives, v_refusals, v_names, v_scopes; values are text."""
+        columns: list[str] = []
+        rows: list[dict] = []
+
+        def take(_, count, values, is_header):
+            texts = [None if values[i] is None else values[i].decode("utf-8", "replace") for i in range(count)]
+            if is_header:
+                columns.extend(texts)
+            else:
+                rows.append(dict(zip(columns, texts)))
+            return 0
+
+        check(lib.lp_trace_query, self._handle, sql.encode(), ROW(take), None)
+        return rows
+
+    @property
+    def rows(self) -> list[dict]:
+        """All records."""
+        return self.query("SELECT * FROM v_records")
+
+    @property
+    def refusals(self) -> list[dict]:
+        return self.query("SELECT * FROM v_refusals")
+
+    def __iter__(self) -> Iterator[dict]:
+        return iter(self.rows)
