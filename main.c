@@ -4,6 +4,7 @@
  * same tables. Everything a verb does lives in its room.
  */
 #include "traces/base.h"
+#include "traces/bench_cli.h"
 #include "traces/cli_private.h"
 
 #include <locale.h>
@@ -43,6 +44,9 @@ static const lp_command own_commands[] = {
      .most = 1,
      .run = run_help},
 };
+
+/* In the order of the report. */
+static const lp_bench_table *const benches[] = {&lp_recorder_benches, &lp_trace_benches, &lp_replayer_benches};
 
 static void add(const lp_command *command)
 {
@@ -177,6 +181,8 @@ int main(int argc, char **argv)
     join(lp_layout_commands, lp_layout_command_count);
     join(lp_recorder_commands, lp_recorder_command_count);
     join(lp_replayer_commands, lp_replayer_command_count);
+    add(&lp_bench_command);
+    lp_bench_join(benches, sizeof benches / sizeof benches[0]);
     join(own_commands, sizeof own_commands / sizeof own_commands[0]);
     qsort(all, (size_t)all_count, sizeof all[0], by_name);
 
