@@ -11,6 +11,7 @@
 #define LOADPLAN_PLAN_H
 
 #include "replayer/exec.h"
+#include "replayer/exec_pool.h"
 #include "replayer/replayer.h"
 
 struct lp_ranges;
@@ -64,6 +65,7 @@ struct lp_plan {
     bool is_open;      /* a session is */
     bool is_all_dirty; /* a cold start ended unfinished */
     int64_t staging, epoch;
+    lp_pool *pool;
 
     lp_step *step; /* by entry */
     int64_t step_count, step_capacity;

@@ -45,7 +45,9 @@ lp_status lp_bind(lp_plan **out, const lp_trace *trace, const lp_scope *scope, c
     plan->catalogue = lp_trace_checkpoint(trace);
     plan->staging = with->staging;
     plan->epoch = with->experts == NULL ? 0 : with->experts->epoch;
-    const lp_status status = bind_rows(plan, scope, dest, ndest, with, err);
+    lp_status status = lp_pool_new(&plan->pool, with->threads, platform.alloc, err);
+    if (status == LP_OK)
+        status = bind_rows(plan, scope, dest, ndest, with, err);
     if (status != LP_OK) {
         lp_plan_close(plan);
         return status;
@@ -64,6 +66,7 @@ void lp_plan_close(lp_plan *plan)
     lp_release(alloc, (void *)plan->owned);
     lp_release(alloc, plan->step);
     lp_release(alloc, plan->fill);
+    lp_pool_free(plan->pool);
     lp_arena_free(&plan->arena);
     lp_release(alloc, plan);
 }

@@ -62,6 +62,7 @@ typedef struct lp_bind_options {
     const lp_expert_map *experts; /* NULL: the default map of the trace */
     const char *target;           /* what the destinations will run on, such as "sm90"; NULL: not compared */
     const lp_platform *platform;  /* NULL: defaults */
+    int32_t threads;              /* of the CPU, the caller included, for large moves; 0: one for each physical core */
 } lp_bind_options;
 
 typedef struct lp_plan lp_plan;
@@ -154,7 +155,8 @@ LP_API lp_status lp_push_handle_range(lp_session *s, lp_handle handle, int64_t o
 LP_API lp_status lp_push_many(lp_session *s, const lp_handle *handle, const void *const *data, int64_t count,
                               lp_error *err);
 
-/* Reads what the session still lacks from the files of `checkpoint`, own ranges only, in file order. LP_E_STALE when a
+/* Reads what the session still lacks from the files of `checkpoint`, own ranges only, in file order, on the threads of
+ * the plan (lp_io.pread is then called by several at once). LP_E_STALE when a
  * tensor's type or shape is not the plan's; LP_E_CORRUPT when a file ends early or changes under the read; LP_E_IO.
  * After an error the call may be repeated: what has arrived is not read again. progress may be NULL; a non-zero result
  * stops with LP_E_IO. */

@@ -96,12 +96,21 @@ lp_status lp_session_digests(const lp_plan *plan, uint8_t (*digest)[LP_VALUE_DIG
 /* session_push.c. A poisoned session keeps the text of *err, which must not be NULL. */
 lp_status lp_session_poison(lp_session *s, lp_status status, lp_error *err); /* returns status */
 lp_status lp_session_usable(const lp_session *s, lp_error *err);
+/* The two halves of a push, for readers that have several under way: everything up to the first written byte (*entry is
+ * LP_NONE for a name that this scope ignores), and everything after the last one. */
+lp_status lp_session_admit(lp_session *s, lp_handle handle, int64_t off, const void *data, int64_t bytes,
+                           uint32_t *entry, lp_error *err);
+lp_status lp_session_arrive(lp_session *s, uint32_t entry, int64_t off, int64_t bytes, lp_error *err);
 
 /* session_write.c */
 lp_status lp_session_reserve(lp_session *s, uint32_t entry, int64_t off, int64_t bytes, lp_error *err);
 void lp_session_start_writing(lp_session *s);               /* the fills of begin, once */
 void lp_session_first_touch(lp_session *s, uint32_t entry); /* the fills of the name, once */
 void lp_session_write(lp_session *s, uint32_t entry, int64_t off, const uint8_t *data, int64_t bytes);
+/* The part of it that is not casts, after which the caller counts: adds nothing up and changes nothing of the session,
+ * so that several threads may do it for bytes that have been admitted. Returns what counts as written. */
+int64_t lp_session_move(const lp_session *s, uint32_t entry, int64_t off, const uint8_t *data, int64_t bytes,
+                        lp_pool *pool);
 /* All needed bytes are here: cells that still lack some lack only bytes that no cast reads. */
 void lp_session_flush_cells(lp_session *s, uint32_t entry);
 uint8_t *lp_session_place(const lp_session *s, uint32_t dest); /* element [0, ..., 0], in the shadow if there is one */

@@ -63,7 +63,7 @@ static lp_status judge(const lp_session *s, lp_handle handle, int64_t off, const
 
 /* ---- arrive ---- */
 
-static lp_status arrive(lp_session *s, uint32_t entry, int64_t off, int64_t bytes, lp_error *err)
+lp_status lp_session_arrive(lp_session *s, uint32_t entry, int64_t off, int64_t bytes, lp_error *err)
 {
     const lp_entry *e = &s->plan->entry[entry];
     lp_track *track = &s->track[entry];
@@ -86,32 +86,35 @@ static lp_status arrive(lp_session *s, uint32_t entry, int64_t off, int64_t byte
     return status == LP_OK ? LP_OK : lp_session_poison(s, status, err);
 }
 
-/* After judge and reserve. */
-static lp_status take(lp_session *s, uint32_t entry, int64_t off, const void *data, int64_t bytes, lp_error *err)
-{
-    lp_session_start_writing(s);
-    lp_session_first_touch(s, entry);
-    lp_session_write(s, entry, off, data, bytes);
-    return arrive(s, entry, off, bytes, err);
-}
-
 /* A failure needs a reason to be kept even when the caller does not ask for one. */
 #define WITH_ERROR(err)                                                                                                \
     lp_error own_error_ = {.code = LP_OK};                                                                             \
     (err) = (err) == NULL ? &own_error_ : (err)
 
+lp_status lp_session_admit(lp_session *s, lp_handle handle, int64_t off, const void *data, int64_t bytes,
+                           uint32_t *entry, lp_error *err)
+{
+    LP_TRY(judge(s, handle, off, data, bytes, entry, err));
+    if (*entry == LP_NONE)
+        return LP_OK;
+    LP_TRY(lp_session_reserve(s, *entry, off, bytes, err));
+    lp_session_start_writing(s);
+    lp_session_first_touch(s, *entry);
+    return LP_OK;
+}
+
 lp_status lp_push_handle_range(lp_session *s, lp_handle handle, int64_t off, const void *data, int64_t bytes,
                                lp_error *err)
 {
-    uint32_t entry = LP_NONE;
+    uint32_t entry;
     WITH_ERROR(err);
-    LP_TRY(judge(s, handle, off, data, bytes, &entry, err));
+    LP_TRY(lp_session_admit(s, handle, off, data, bytes, &entry, err));
     if (entry == LP_NONE) {
         s->report.names_ignored += off == 0;
         return LP_OK;
     }
-    LP_TRY(lp_session_reserve(s, entry, off, bytes, err));
-    return take(s, entry, off, data, bytes, err);
+    lp_session_write(s, entry, off, data, bytes);
+    return lp_session_arrive(s, entry, off, bytes, err);
 }
 
 static lp_status find_handle(const lp_session *s, const char *name, lp_handle *handle, lp_error *err)
@@ -215,7 +218,7 @@ lp_status lp_push(lp_session *s, const char *name, const lp_buffer *buffer, lp_e
     const lp_status status = lp_form_walk(&form, buffer->data, s->alloc, write_piece, &p, err);
     if (status != LP_OK)
         return lp_session_poison(s, status, err);
-    return arrive(s, entry, 0, tensor->bytes, err);
+    return lp_session_arrive(s, entry, 0, tensor->bytes, err);
 }
 
 lp_status lp_push_many(lp_session *s, const lp_handle *handle, const void *const *data, int64_t count, lp_error *err)

@@ -2,6 +2,8 @@
 /* Writing what was judged: first all memory that it takes is reserved, so that writing itself cannot fail. */
 #include "replayer/session.h"
 
+#include "replayer/exec_fast.h"
+
 uint8_t *lp_session_place(const lp_session *s, uint32_t dest)
 {
     const lp_plan *plan = s->plan;
@@ -108,11 +110,14 @@ void lp_session_start_writing(lp_session *s)
     if (s->has_written)
         return;
     s->has_written = true;
+    lp_batch batch;
+    lp_batch_init(&batch, plan->pool);
     for (int64_t i = 0; i < plan->fill_count; i++) {
         if (s->mode != LP_META)
-            lp_exec_fill(&plan->fill[i], plan->address[plan->fill[i].dest]);
+            lp_batch_fill(&batch, &plan->fill[i], plan->address[plan->fill[i].dest]);
         s->report.bytes_written += plan->fill[i].map->dst_bytes;
     }
+    lp_batch_flush(&batch);
 }
 
 static uint8_t *target(const lp_session *s, const lp_step *step)
@@ -120,19 +125,18 @@ static uint8_t *target(const lp_session *s, const lp_step *step)
     return step->stage != LP_NONE ? s->stage[step->stage] : lp_session_place(s, step->dest);
 }
 
-static void count_written(lp_session *s, const lp_step *step, int64_t bytes)
-{
-    if (step->stage == LP_NONE)
-        s->report.bytes_written += bytes;
-}
-
 static void write_casts(lp_session *s, const lp_entry *e, int64_t off, const uint8_t *data, int64_t lo, int64_t hi)
 {
+    lp_batch batch;
+    lp_batch_init(&batch, s->plan->pool);
     for (uint32_t i = e->first_step; i < e->first_step + e->step_count; i++) {
         const lp_step *step = &s->plan->step[i];
-        if (step->kind == LP_KIND_CAST)
-            count_written(s, step, lp_exec_part(step, target(s, step), data, off, lo, hi));
+        if (step->kind != LP_KIND_CAST)
+            continue;
+        const int64_t written = lp_batch_part(&batch, step, target(s, step), data, off, lo, hi);
+        s->report.bytes_written += step->stage == LP_NONE ? written : 0;
     }
+    lp_batch_flush(&batch);
 }
 
 /* Bytes [lo, hi) of one cell: kept until the cell is whole. */
@@ -197,16 +201,29 @@ void lp_session_first_touch(lp_session *s, uint32_t entry)
     }
 }
 
-void lp_session_write(lp_session *s, uint32_t entry, int64_t off, const uint8_t *data, int64_t bytes)
+int64_t lp_session_move(const lp_session *s, uint32_t entry, int64_t off, const uint8_t *data, int64_t bytes,
+                        lp_pool *pool)
 {
     const lp_entry *e = &s->plan->entry[entry];
-    if (bytes == 0 || s->mode == LP_META || s->track[entry].is_complete)
-        return; /* bytes beyond what the plan needs */
+    int64_t counted = 0;
+    lp_batch batch;
+    lp_batch_init(&batch, pool);
     for (uint32_t i = e->first_step; i < e->first_step + e->step_count; i++) {
         const lp_step *step = &s->plan->step[i];
-        if (step->kind != LP_KIND_FILL && step->kind != LP_KIND_CAST && (step->stage == LP_NONE || target(s, step)))
-            count_written(s, step, lp_exec_part(step, target(s, step), data, off, off, off + bytes));
+        if (step->kind == LP_KIND_FILL || step->kind == LP_KIND_CAST || (step->stage != LP_NONE && !target(s, step)))
+            continue;
+        const int64_t written = lp_batch_part(&batch, step, target(s, step), data, off, off, off + bytes);
+        counted += step->stage == LP_NONE ? written : 0;
     }
-    if (e->has_cast)
+    lp_batch_flush(&batch);
+    return counted;
+}
+
+void lp_session_write(lp_session *s, uint32_t entry, int64_t off, const uint8_t *data, int64_t bytes)
+{
+    if (bytes == 0 || s->mode == LP_META || s->track[entry].is_complete)
+        return; /* bytes beyond what the plan needs */
+    s->report.bytes_written += lp_session_move(s, entry, off, data, bytes, s->plan->pool);
+    if (s->plan->entry[entry].has_cast)
         write_cast_range(s, entry, off, data, bytes);
 }
