@@ -69,6 +69,10 @@ class DestinationMemory(c.Structure):
     ]
 
 
+class BindOptions(c.Structure):
+    _fields_ = [("staging", c.c_int64), ("experts", c.c_void_p), ("target", c.c_char_p), ("platform", c.c_void_p)]
+
+
 class SessionOptions(c.Structure):
     _fields_ = [
         ("mode", c.c_int), ("subset", P(c.c_char_p)), ("subset_count", c.c_int64), ("digests", c.c_bool),
@@ -136,7 +140,7 @@ _FUNCTIONS = {
     "lp_findings_worst": (_i, _p),
     "lp_findings_summary": (_s, _p),
     "lp_findings_free": (None, _p),
-    "lp_bind": (_i, P(_p), _p, P(Scope), P(DestinationMemory), _l, _p, _e),
+    "lp_bind": (_i, P(_p), _p, P(Scope), P(DestinationMemory), _l, P(BindOptions), _e),
     "lp_plan_close": (None, _p),
     "lp_begin": (_i, P(_p), _p, P(SessionOptions), _e),
     "lp_push": (_i, _p, _s, P(Buffer), _e),

@@ -165,7 +165,6 @@ def _copy_(rec, operation, args, kwargs):
 def _foreach_copy_(rec, operation, args, kwargs):
     for dst, src in zip(args[0], args[1]):
         write(rec, dst, src)
-    return args[0]
 
 
 @handles("fill_.Scalar", "fill_.Tensor", "zero_")
@@ -209,6 +208,8 @@ def _put_(rec, operation, args, kwargs):
 
 def put_constant(rec, operation, args, kwargs):
     dst = args[0]
+    if dst.numel() == 0:
+        return dst
     before = torch.zeros(dst.shape, dtype=dst.dtype)
     after = torch.ones(dst.shape, dtype=dst.dtype)
     for t in (before, after):

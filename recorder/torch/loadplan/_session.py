@@ -10,7 +10,8 @@ from typing import Iterable, Mapping
 
 import torch
 
-from ._library import Buffer, DestinationMemory, LoadplanError, RawReport, SessionOptions, check, lib, scope_of
+from ._library import (BindOptions, Buffer, DestinationMemory, LoadplanError, RawReport, SessionOptions, check, lib,
+                       scope_of)
 from ._storages import NUMBER, raw_storage
 from ._trace import Trace
 
@@ -86,7 +87,7 @@ class Plan:
                 row.shape, row.stride = form[0], form[1]
                 row.data = tensor.data_ptr() or storage.data_ptr() + tensor.storage_offset() * item
                 row.storage, row.storage_bytes = storage.data_ptr(), storage.nbytes()
-        options = (c.c_int64 * 3)(staging, 0, 0)
+        options = BindOptions(staging=staging)
         check(lib.lp_bind, c.byref(self._plan), trace._handle, c.byref(scope_of(**scope)) if scope else None, rows,
               len(self._tensors), c.byref(options))
 

@@ -1,0 +1,442 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small loaders of the shapes that real engines have, each with what it must become.
+
+A case is a function load(d, name, w) that is called for every checkpoint tensor; d holds the destinations. The line of
+a loader that has to be refused ends in `# refused`.
+"""
+from __future__ import annotations
+
+import dataclasses
+from typing import Callable
+
+import torch
+
+BF16, F32, U8, I32, F8, I64 = torch.bfloat16, torch.float32, torch.uint8, torch.int32, torch.float8_e4m3fn, torch.int64
+E8M0 = torch.float8_e8m0fnu
+
+
+@dataclasses.dataclass
+class Case:
+    name: str
+    load: Callable
+    sources: dict  # name -> (dtype, shape)
+    dests: dict
+    kinds: str  # of all records, sorted: "copy fill"
+    derives: int = 0
+    refused: dict = dataclasses.field(default_factory=dict)  # name -> operation
+    approximate: bool = False  # own-class arithmetic: compared within ulps
+    untouched: tuple = ()  # names that the loader declines
+
+
+CASES: list[Case] = []
+
+
+def case(sources, dests, kinds, **more):
+    def register(load):
+        CASES.append(Case(load.__name__, load, sources, dests, kinds, **more))
+        return load
+    return register
+
+
+# ---- generic loaders
+
+
+@case({"w": (BF16, (64, 8))}, {"w": (BF16, (64, 8))}, "copy")
+def row01_default(d, name, w):
+    d["w"].data.copy_(w)
+
+
+@case({"w": (F32, (16,))}, {"w": (BF16, (16,))}, "cast")
+def row01_cast(d, name, w):
+    d["w"].data.copy_(w)
+
+
+@case({"s": (F32, ()), "t": (F32, (1,))}, {"s": (F32, (1, 1)), "t": (F32, ())}, "copy")
+def row02_scalars(d, name, w):
+    d[name].data.copy_(w.view(d[name].shape))
+
+
+@case({"w": (BF16, (8, 32)), "b": (BF16, (8,))}, {"w": (BF16, (8, 8)), "b": (BF16, (8,))}, "copy")
+def row03_row_parallel(d, name, w):
+    if w.dim() > 1:
+        w = w.narrow(1, 2 * 8, 8)
+    d[name].data.copy_(w)
+
+
+@case({"dt_bias": (F32, (128,))}, {"dt_bias": (F32, (16,))}, "copy")
+def row04_sharded(d, name, w):
+    d["dt_bias"].data.copy_(w.narrow(0, 3 * 16, 16))
+
+
+@case({"norm": (BF16, (8,))}, {"norm": (BF16, (8,))}, "", derives=1)
+def row05_composed_offset(d, name, w):
+    d["norm"].data.copy_(w)
+    d["norm"].data.copy_(d["norm"] + 1.0)
+
+
+@case({"A": (BF16, (16,))}, {"A": (F32, (4,))}, "", derives=1, approximate=True)
+def row05_composed_mamba2(d, name, w):
+    d["A"].data.copy_(w.narrow(0, 4, 4))
+    d["A"].data.copy_(-torch.exp(d["A"].float()))
+
+
+@case({"s": (F32, ())}, {"s": (F32, (1,))}, "copy")
+def row06_replicated_scalar(d, name, w):
+    d["s"].data.copy_(w.reshape(1))
+
+
+@case({"gate": (BF16, (32, 8)), "up": (BF16, (32, 8))}, {"gu": (BF16, (16, 8))}, "copy")
+def row09_merged(d, name, w):
+    d["gu"].data.narrow(0, 8 * (name == "up"), 8).copy_(w.narrow(0, 8, 8))
+
+
+@case({"gate_up": (BF16, (64, 8))}, {"gu": (BF16, (16, 8))}, "copy")
+def row10_fused_on_disk(d, name, w):
+    for i in range(2):
+        part = w.narrow(0, 32 * i, 32)
+        d["gu"].data.narrow(0, 8 * i, 8).copy_(part.narrow(0, 24, 8))
+
+
+@case({"q": (BF16, (32, 16)), "k": (BF16, (8, 16)), "v": (BF16, (8, 16))}, {"qkv": (BF16, (16, 16))}, "copy")
+def row13_qkv(d, name, w):
+    tp, rank, head = 4, 3, 4
+    offset, rows, shard = {"q": (0, 8, rank), "k": (8, head, rank // 2), "v": (12, head, rank // 2)}[name]
+    d["qkv"].data.narrow(0, offset, rows).copy_(w.narrow(0, shard * rows, rows))
+
+
+@case({"q.scale": (F32, ()), "k.scale": (F32, (1,)), "v.scale": (F32, ())}, {"scale": (F32, (3,))}, "copy")
+def row15_scalar_slots(d, name, w):
+    index = "qkv".index(name[0])
+    d["scale"].data[index] = w if w.dim() == 0 else w[0]
+
+
+@case({"embed": (BF16, (51, 4))}, {"embed": (BF16, (32, 4))}, "copy fill")
+def row19_padded_vocabulary(d, name, w):
+    w = w.narrow(0, 32, 19)
+    d["embed"][: w.shape[0]].data.copy_(w)
+    d["embed"][w.shape[0]:].data.fill_(0)
+
+
+@case({"embed": (BF16, (8, 4))}, {"embed": (BF16, (8, 4)), "head": (BF16, (8, 4))}, "copy")
+def row21_fan_out(d, name, w):
+    for target in d.values():
+        target.data.copy_(w)
+
+
+@case({"zeros": (I32, (4,)), "w": (BF16, (4,))}, {"w": (BF16, (4,))}, "copy", untouched=("zeros",))
+def row23_no_op(d, name, w):
+    if name == "w":
+        d["w"].copy_(w)
+
+
+@case({"s": (F32, (8,))}, {"s": (F32, (8, 1))}, "copy")
+def row24_unsqueeze(d, name, w):
+    d["s"].data.copy_(w.unsqueeze(-1))
+
+
+@case({"kv": (F32, (1,))}, {"k": (F32, ()), "v": (F32, ())}, "copy")
+def row27_two_scales(d, name, w):
+    d["k"].data.copy_(w.reshape(()))
+    d["v"].data.copy_(w.reshape(()))
+
+
+# ---- experts
+
+
+@case({"w2": (BF16, (8, 12))}, {"w2": (BF16, (2, 8, 8))}, "copy")
+def row29_padded_w2(d, name, w):
+    w = w.narrow(1, 6, 6)
+    d["w2"].data[1].narrow(1, 0, 6).copy_(w)
+
+
+@case({"w13": (BF16, (4, 16, 8))}, {"w13": (BF16, (2, 16, 8))}, "copy")
+def row30_fused_experts(d, name, w):
+    for half, part in enumerate(w.chunk(2, dim=1)):
+        for e, one in enumerate(part.unbind(0)):
+            if e < 2:
+                continue
+            d["w13"].data[e - 2].narrow(0, 8 * half, 8).copy_(one)
+
+
+@case({"experts": (BF16, (4, 8, 16))}, {"w13": (BF16, (4, 16, 8))}, "copy")
+def row30_transposed_experts(d, name, w):
+    d["w13"].data.copy_(w.transpose(-1, -2))
+
+
+@case({"e0": (F32, ()), "e1": (F32, ()), "e2": (F32, ())}, {"scale": (F32, (2, 2))}, "copy", untouched=("e2",))
+def row34_expert_scales(d, name, w):
+    e = int(name[1])
+    if e < 2:
+        d["scale"].data[e][1] = w
+
+
+@case({"a": (F32, ()), "b": (F32, ())}, {"s": (F32, (1,))}, "", refused={"b": "item"})
+def row38_compares_destination(d, name, w):
+    if name == "b" and (d["s"][0] - w).abs() > 1e5:  # refused
+        raise ValueError("scales differ")
+    d["s"].data[0] = w
+
+
+@case({"x": (F32, (3,))}, {"s": (F32, (4, 2))}, "replicate")
+def row39_all_experts(d, name, w):
+    d["s"].data[:, 1] = w[2]
+
+
+@case({"blocks": (U8, (2, 12, 4))}, {"w": (U8, (2, 16, 8))}, "copy")
+def row40_padded_all_experts(d, name, w):
+    d["w"].data[:, : w.shape[1], : w.shape[2]].copy_(w)
+
+
+@case({"bias": (BF16, (4, 8))}, {"bias": (BF16, (4, 8))}, "fill")
+def row42_zeroed_source(d, name, w):
+    w.zero_()
+    d["bias"].data.copy_(w)
+
+
+@case({"w": (BF16, (8, 16))}, {"w": (BF16, (4, 2, 8))}, "copy")
+def row45_slice_assignment(d, name, w):
+    d["w"].data[1, 0:2, :] = w[2:4, 8:]
+
+
+@case({"p": (BF16, (4, 8, 3))}, {"gate": (BF16, (4, 4, 3)), "up": (BF16, (4, 4, 3))}, "copy")
+def row47_virtual_names(d, name, w):
+    for e in range(w.size(0)):
+        gate, up = w[e].chunk(2, dim=0)
+        d["gate"].data[e].copy_(gate)
+        d["up"].data[e].copy_(up)
+
+
+@case({"bias": (BF16, (8,))}, {"bias": (F32, (8,))}, "cast")
+def row48_to_f32(d, name, w):
+    d["bias"].data.copy_(w.to(torch.float32))
+
+
+@case({"s": (E8M0, (8, 4))}, {"s": (U8, (8, 4))}, "copy")
+def row53_scale_bytes(d, name, w):
+    d["s"].data.copy_(w.view(torch.uint8))
+
+
+@case({"s": (F32, (8,))}, {"s": (U8, (8,))}, "", refused={"s": "bitwise_right_shift"})
+def row52_bit_arithmetic(d, name, w):
+    codes = w.view(torch.int32)
+    codes = codes >> 23  # refused
+    d["s"].data.copy_(codes.to(torch.uint8))
+
+
+@case({"scale": (U8, (4, 2))}, {"scale": (U8, (8, 2))}, "replicate")
+def row55_expanded_blocks(d, name, w):
+    d["scale"].data.copy_(w.repeat_interleave(2, dim=0))
+
+
+@case({"scale": (U8, (128, 16))}, {"scale": (I32, (4, 128))}, "copy")
+def row55_scale_words(d, name, w):
+    words = w.contiguous().view(torch.int32)
+    d["scale"].data.copy_(words.unflatten(0, (4, 32)).transpose(0, 1).reshape(128, 4).t())
+
+
+# ---- attention, state spaces, convolutions
+
+
+@case({"w": (BF16, (16, 4))}, {"w": (BF16, (4, 4))}, "copy")
+def row56_split(d, name, w):
+    d["w"].data.copy_(w.data.split(16 // 4, dim=0)[2])
+
+
+@case({"A": (F32, (16, 4))}, {"A": (F32, (4, 4))}, "", derives=1, approximate=True)
+def row57_mamba1(d, name, w):
+    d["A"].data.copy_((-torch.exp(w.float()))[8:12])
+
+
+@case({"conv": (BF16, (8, 3))}, {"conv": (BF16, (8, 1, 3))}, "copy")
+def row59_conv(d, name, w):
+    if w.dim() == 2:
+        w = w.unsqueeze(1)
+    d["conv"].data.copy_(w)
+
+
+@case({"conv": (BF16, (8, 1, 3))}, {"conv": (BF16, (8, 1, 3)), "side": (BF16, (2, 3, 8))}, "copy")
+def row61_side_tensor(d, name, w):
+    d["conv"].data.copy_(w)
+    d["side"][1].copy_(w.squeeze(1).transpose(0, 1))
+
+
+@case({"w": (BF16, (8, 4))}, {"w": (BF16, (2, 4))}, "copy")
+def row65_contiguous_slice(d, name, w):
+    d["w"].data.copy_(w[2:4].contiguous())
+
+
+@case({"qkv": (BF16, (24, 8))}, {"qkv": (BF16, (24, 8))}, "copy")
+def row68_neox(d, name, w):
+    w = w.view(2, 3, 4, 8).transpose(0, 1).reshape(24, 8)
+    d["qkv"].data.copy_(w)
+
+
+@case({"w": (BF16, (8, 12))}, {"w": (BF16, (12, 8))}, "copy")
+def row69_conv1d(d, name, w):
+    d["w"].data.copy_(w.t())
+
+
+@case({"qkv": (BF16, (12, 4))}, {"qkv": (BF16, (12, 4))}, "copy")
+def row70_falcon_cat(d, name, w):
+    w = w.view(3, 4, 4)
+    q, k, v = w[:2].reshape(-1, 4), w[2, :2].reshape(-1, 4), w[2, 2:].reshape(-1, 4)
+    d["qkv"].data.copy_(torch.cat([v, k, q], dim=0))
+
+
+_held: dict = {}
+
+
+@case({"q": (BF16, (4, 4)), "r": (BF16, (4, 4)), "s": (BF16, (4, 4))}, {"qkv": (BF16, (12, 4))}, "copy")
+def row73_collects_names(d, name, w):
+    _held[name] = w
+    if len(_held) == 3:
+        d["qkv"].data.copy_(torch.cat([_held.pop(n) for n in ("q", "r", "s")], dim=0))
+
+
+@case({"scale": (F32, (1,))}, {"scale": (F32, (4,))}, "", refused={"scale": "item"})
+def row73_host_scalar(d, name, w):
+    d["scale"].data.fill_(w.item())  # refused
+
+
+@case({"k_proj": (BF16, (4, 4))}, {"k_proj": (BF16, (4, 4)), "bias": (BF16, (4,))}, "copy fill")
+def row76_generated_zeros(d, name, w):
+    d["k_proj"].data.copy_(w)
+    d["bias"].data.copy_(torch.zeros(4, dtype=w.dtype))
+
+
+@case({"a": (F32, ()), "b": (F32, ())}, {"s": (F32, (2,)), "m": (F32, ())}, "copy", derives=1)
+def row78_maximum(d, name, w):
+    d["s"].data["ab".index(name)] = w
+    if name == "b":
+        d["m"].data.copy_(d["s"].max())
+
+
+@case({"a": (F32, (2,)), "b": (F32, (2,))}, {"alpha": (F32, (2,)), "inverse": (F32, (2,))}, "", derives=2)
+def row80_product_reciprocal(d, name, w):
+    _held[name] = w
+    if len(_held) == 2:
+        a, b = _held.pop("a"), _held.pop("b")
+        d["alpha"].data.copy_(a * b)
+        d["inverse"].data.copy_(1.0 / a)
+
+
+@case({"w": (BF16, (8, 4))}, {"w": (BF16, (8, 4))}, "copy")
+def row81_swap_halves(d, name, w):
+    d["w"].data.copy_(torch.cat([w[4:], w[:4]]))
+
+
+@case({"score": (F32, (2, 4))}, {"score": (F32, (1, 4))}, "", derives=1)
+def row83_difference_of_rows(d, name, w):
+    d["score"].data.copy_((w[1] - w[0]).unsqueeze(0))
+
+
+@case({"score": (F32, (2, 4))}, {"score": (F32, (2, 4))}, "", refused={"score": "_softmax"})
+def row83_softmax(d, name, w):
+    d["score"].data.copy_(torch.softmax(w, dim=0))  # refused
+
+
+@case({"type": (U8, ()), "w": (U8, (4,))}, {"w": (U8, (4,))}, "copy", refused={"type": "item"})
+def row85_type_from_data(d, name, w):
+    if name == "type":
+        _held["type"] = w.item()  # refused
+    else:
+        d["w"].data.copy_(w)
+
+
+@case({"w": (F32, (8, 8))}, {"w": (F8, (8, 8)), "s": (F32, ())}, "", refused={"w": "clamp"})
+def row86_quantises(d, name, w):
+    scale = w.abs().max() / 448.0
+    d["s"].data.copy_(scale)
+    d["w"].data.copy_((w / scale).clamp(-448, 448).to(torch.float8_e4m3fn))  # refused
+
+
+@case({"patch": (BF16, (8, 12))}, {"patch": (BF16, (8, 3, 2, 2))}, "copy")
+def row88_patch_embedding(d, name, w):
+    d["patch"].data.copy_(w.reshape(8, 2, 2, 3).permute(0, 3, 1, 2).contiguous())
+
+
+@case({"w": (BF16, (4, 6))}, {"w": (BF16, (6, 4))}, "copy")
+def row89_permute_reshape(d, name, w):
+    d["w"].data.copy_(w.view(4, 3, 2).permute(2, 1, 0).reshape(6, 4))
+
+
+@case({"inv_freq": (F32, (8,)), "w": (BF16, (4,))}, {"w": (BF16, (4,))}, "copy", untouched=("inv_freq",))
+def row90_dropped(d, name, w):
+    if "inv_freq" not in name:
+        d["w"].data.copy_(w)
+
+
+# ---- traps of other recorders
+
+
+@case({"w": (BF16, (8, 6))}, {"w": (BF16, (4, 3))}, "copy")
+def function_forms(d, name, w):
+    w = torch.narrow(w, 0, 2, 4)
+    w = torch.transpose(torch.reshape(w, (4, 6)), 0, 1)
+    d["w"].data.copy_(torch.chunk(w, 2, 0)[1].T)
+
+
+@case({"w": (BF16, (4, 6))}, {"w": (BF16, (4, 3))}, "copy")
+def boolean_mask(d, name, w):
+    d["w"].data.copy_(w[:, torch.tensor([True, False, True, False, True, False])])
+
+
+@case({"w": (BF16, (6, 4))}, {"w": (BF16, (6, 4))}, "copy")
+def index_list(d, name, w):
+    d["w"].data.copy_(w[[5, 0, 3, 1, 2, 4]])
+
+
+@case({"w": (BF16, (4, 8))}, {"w": (BF16, (8, 4))}, "copy")
+def asks_is_contiguous(d, name, w):
+    w = w.t()
+    if w.is_contiguous():
+        raise AssertionError("a transposed tensor is not contiguous")
+    if w.is_meta:
+        return
+    d["w"].data.copy_(w)
+
+
+@case({"w": (BF16, (4,))}, {"w": (BF16, (8,))}, "copy")
+def keeps_attributes(d, name, w):
+    w.shard_id = "up"
+    d["w"].data.narrow(0, 4 if getattr(w, "shard_id", None) == "up" else 0, 4).copy_(w)
+
+
+@case({"w": (BF16, (4,))}, {"w": (BF16, (4,))}, "copy")
+def assigns_data(d, name, w):
+    d["w"].data = w
+
+
+@case({"w": (BF16, (4, 6))}, {"w": (BF16, (4, 6))}, "copy")
+def foreach(d, name, w):
+    torch._foreach_copy_([d["w"].data[0], d["w"].data[1:]], [w[0], w[1:]])
+
+
+@case({"w": (BF16, (6,)), "v": (BF16, (6,))}, {"w": (BF16, (6,))}, "copy")
+def last_write_wins(d, name, w):
+    d["w"].data.copy_(w)
+
+
+@case({"w": (BF16, (8,))}, {"w": (BF16, (16,))}, "copy fill")
+def through_a_padded_buffer(d, name, w):
+    buffer = torch.zeros(16, dtype=w.dtype)
+    buffer[4:12].copy_(w)
+    d["w"].data.copy_(buffer)
+
+
+@case({"w": (F32, (4,))}, {"w": (F32, (4,))}, "", refused={"w": "numpy"})
+def through_numpy(d, name, w):
+    d["w"].data.copy_(torch.from_numpy(w.numpy() * 2))  # refused
+
+
+@case({"w": (F32, (4,))}, {"w": (F32, (4,))}, "", derives=1)
+def in_place_multiply(d, name, w):
+    d["w"].data.copy_(w)
+    d["w"].data.mul_(0.5)
+
+
+@case({"w": (F32, (4,)), "v": (F32, (4,))}, {"w": (F32, (4,)), "v": (F32, (4,))}, "copy", refused={"w": "copy_"})
+def multiplies_source(d, name, w):
+    if name == "w":
+        w.mul_(2)  # refused
+    d[name].data.copy_(w)
