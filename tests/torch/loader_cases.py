@@ -170,7 +170,7 @@ def row34_expert_scales(d, name, w):
         d["scale"].data[e][1] = w
 
 
-@case({"a": (F32, ()), "b": (F32, ())}, {"s": (F32, (1,))}, "", refused={"b": "item"})
+@case({"a": (F32, ()), "b": (F32, ())}, {"s": (F32, (1,))}, "", refused={"a": "item", "b": "item"})
 def row38_compares_destination(d, name, w):
     if name == "b" and (d["s"][0] - w).abs() > 1e5:  # refused
         raise ValueError("scales differ")
@@ -216,7 +216,7 @@ def row53_scale_bytes(d, name, w):
     d["s"].data.copy_(w.view(torch.uint8))
 
 
-@case({"s": (F32, (8,))}, {"s": (U8, (8,))}, "", refused={"s": "bitwise_right_shift"})
+@case({"s": (F32, (8,))}, {"s": (U8, (8,))}, "", refused={"s": "__rshift__"})
 def row52_bit_arithmetic(d, name, w):
     codes = w.view(torch.int32)
     codes = codes >> 23  # refused

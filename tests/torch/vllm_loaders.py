@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records vLLM's own loaders, every rank, replays the traces and compares with what the loaders themselves load.
+
+python vllm_loaders.py [family ...] prints a row for each family and layout; exit code 1 when bytes differ.
+"""
+import collections
+import os
+import sys
+import tempfile
+import time
+import traceback
+
+import torch
+
+import vllm_rank
+import loadplan
+import vllm_families
+
+LAYOUTS = ((1, False), (2, False), (4, False), (2, True))
+
+
+def data(tensor):
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+
+
+def one_rank(folder, tp, rank, ep, out):
+    vllm_rank.allow_any_kernel()
+    config, model = vllm_rank.start(folder, tp, rank, ep)
+    generator = torch.Generator().manual_seed(rank)
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    for tensor in parameters.values():  # another start than zero, so that bytes nobody writes are seen
+        storage = tensor.data.untyped_storage()
+        raw = torch.empty(0, dtype=torch.uint8).set_(storage)
+        if tensor.dtype.is_floating_point or tensor.dtype == torch.uint8:
+            raw.copy_(torch.randint(0, 60, raw.shape, generator=generator, dtype=torch.uint8))
+    initial = {name: t for name, t in ((n, t.detach().clone()) for n, t in loadplan._session.named_tensors(model).items())}
+
+    began = time.monotonic()
+    trace = loadplan.record(model.load_weights, folder, model, loader="torch:vllm", tp=tp, tp_rank=rank, expert_parallel=ep)
+    recording = time.monotonic() - began
+    changed = [n for n, t in loadplan._session.named_tensors(model).items()
+               if n in initial and not torch.equal(data(t), data(initial[n]))]
+    path = os.path.join(out, f"rank-{rank}.lpt")
+    trace.save(path, overwrite=True)
+    trace = loadplan.Trace.open(path)
+
+    began = time.monotonic()
+    model.load_weights(vllm_rank.weights_of(config, model))
+    loading = time.monotonic() - began
+    real = {name: t.detach().clone() for name, t in loadplan._session.named_tensors(model).items()}
+    for name, t in loadplan._session.named_tensors(model).items():
+        if name in initial and t.numel() and t.shape == initial[name].shape:
+            t.data.copy_(initial[name])
+    with loadplan.Session(trace, model, "direct", allow_fallbacks=True) as session:
+        session.push_checkpoint(folder)
+    fallback = {r["destination"] for r in trace.refusals}
+    approximate = {r["destination"] for r in trace.query("SELECT * FROM v_derives") if "exp" in r["nodes"] or "log" in r["nodes"]}
+    differs = []
+    for name, t in loadplan._session.named_tensors(model).items():
+        if name in fallback or name not in real:
+            continue
+        if name in approximate:
+            if not torch.allclose(t.float(), real[name].float(), rtol=1e-6):
+                differs.append(name + " (approximate)")
+        elif t.shape != real[name].shape or not torch.equal(data(t), data(real[name])):
+            differs.append(name)
+    count = lambda table: int(trace.query(f"SELECT count(*) AS n FROM {table}")[0]["n"])  # noqa: E731
+    findings = collections.Counter(f"{f.rule}" for f in trace.check())
+    return dict(records=count("v_records"), derives=count("v_derives"), refusals=count("v_refusals"), differs=differs,
+                changed=changed, recording=recording, loading=loading, findings=dict(findings),
+                denied=[f"{f.rule} {f.tensor}" for f in trace.check() if f.level == "deny"],
+                reasons=sorted({f"{r['operation']}: {r['reason']} ({r['file']}:{r['line']})" for r in trace.refusals}),
+                kinds=sorted({r["kind"] for r in trace.query("SELECT DISTINCT kind FROM v_records")}))
+
+
+def in_child(function, *arguments):
+    """The result of a call in a forked child, or the text of its exception."""
+    import pickle
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            result = function(*arguments)
+        except BaseException:  # noqa: BLE001
+            result = traceback.format_exc()
+        with os.fdopen(writer, "wb") as f:
+            pickle.dump(result, f)
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as f:
+        raw = f.read()
+    os.waitpid(child, 0)
+    return pickle.loads(raw) if raw else "the process died"
+
+
+def save_family(family, folder):
+    vllm_families.save(family, folder)
+
+
+def main():
+    families = [a for a in sys.argv[1:] if not a.startswith("-")] or list(vllm_families.FAMILIES)
+    failed = 0
+    for family in families:
+        with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as out:
+            said = in_child(save_family, family, folder)
+            if said is not None:
+                print(f"{family}: cannot make the checkpoint\n{said}")
+                failed += 1
+                continue
+            for tp, ep in LAYOUTS:
+                if ep and not vllm_families.FAMILIES[family][1]:
+                    continue
+                for rank in range(tp):
+                    result = in_child(one_rank, folder, tp, rank, ep, out)
+                    label = f"{family:18} {'EP' if ep else 'TP'} {tp} rank {rank}"
+                    if isinstance(result, str):
+                        print(f"{label}: failed\n{result}")
+                        failed += 1
+                        break
+                    failed += bool(result["differs"] or result["changed"])
+                    print(f"{label}: {result['records']} records ({' '.join(result['kinds'])}), {result['derives']} derives, "
+                          f"{result['refusals']} refusals, {len(result['differs'])} differ; "
+                          f"record {result['recording']:.2f} s, load {result['loading']:.2f} s; {result['findings']}", flush=True)
+                    for line in (*result["reasons"][:6], *[f"DIFFERS {n}" for n in result["differs"][:8]],
+                                 *[f"CHANGED {n}" for n in result["changed"][:8]], *sorted(set(result["denied"]))[:6]):
+                        print(f"    {line}")
+    print(f"{failed} failed")
+    sys.exit(failed > 0)
+
+
+if __name__ == "__main__":
+    torch.set_grad_enabled(False)
+    main()
