@@ -163,13 +163,13 @@ int lp_cli_load_rank(const lp_cli_job *job, int32_t rank, lp_cli_load *load)
     *load = (lp_cli_load){.memory = NULL};
     const lp_platform *platform = lp_cli_platform(job->cli);
     const lp_scope *scope = lp_trace_scope_at(job->trace, lp_trace_scope_find(job->trace, rank));
-    int64_t staging = 0, count;
-    if (!lp_cli_bytes(job->cli, "staging", 0, &staging))
+    int64_t staging = 0, threads = 0, count;
+    if (!lp_cli_bytes(job->cli, "staging", 0, &staging) || !lp_cli_integer(job->cli, "threads", 0, 0, 256, &threads))
         return LP_EXIT_USAGE;
     if (lp_destinations_allocate(&load->memory, job->trace, scope, false, platform, &err) != LP_OK)
         return lp_cli_fail(job->cli, &err);
     const lp_destination_memory *list = lp_destinations_list(load->memory, &count);
-    const lp_bind_options o = {.staging = staging, .platform = platform};
+    const lp_bind_options o = {.staging = staging, .threads = (int32_t)threads, .platform = platform};
     if (lp_bind(&load->plan, job->trace, scope, list, count, &o, &err) != LP_OK ||
         run_session(job, load, &err) != LP_OK)
         return lp_cli_fail(job->cli, &err);

@@ -2,14 +2,20 @@
 /*
  * Reading a checkpoint for a session: of every name that is still missing, the needed bytes and no others, in the order
  * in which they lie in the files. Names that the staging budget refuses are put off and tried again when others have
- * made room.
+ * made room. Reading itself runs ahead, see read_ring.h.
  */
-#include "replayer/session.h"
+#include "replayer/file_residency.h"
+#include "replayer/read_ring.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
 
-enum { CHUNK_BYTES = 8 << 20 };
+enum {
+    CHUNK_BYTES = 1 << 20,
+    READERS_MAX = 16,             /* more do not read faster, and each has a slot */
+    ALONE_BYTES = 4 << 20,        /* less is read before a thread is started */
+    DIRECT_LEAST_BYTES = 64 << 20 /* of a file, to be worth a look at what is cached */
+};
 
 typedef struct todo {
     uint32_t entry;
@@ -20,61 +26,82 @@ typedef struct reader {
     lp_session *s;
     const lp_checkpoint *checkpoint;
     const lp_io *io;
-    uint8_t *chunk;
-    int64_t chunk_bytes;
+    lp_ring *ring;
     int32_t file; /* that is open, or -1 */
-    int fd;
+    lp_ring_file open;
+    int64_t *file_bytes; /* by file: needed of it, at most */
     lp_file_stat opened;
     lp_read_stats stats;
-    int64_t total;
+    int64_t done, total;
     int (*progress)(void *context, int64_t done, int64_t total);
     void *context;
 } reader;
 
 /* ---- files ---- */
 
-static const lp_checkpoint_file *open_file(const reader *r)
-{
-    return lp_checkpoint_file_at(r->checkpoint, r->file);
-}
-
 static lp_status stat_file(const reader *r, lp_file_stat *out, lp_error *err)
 {
-    const int code = r->io->stat(r->io->context, r->fd, out);
-    return code < 0 ? lp_fail_errno(err, code, "stat", open_file(r)->path) : LP_OK;
+    const int code = r->io->stat(r->io->context, r->open.fd, out);
+    return code < 0 ? lp_fail_errno(err, code, "stat", r->open.path) : LP_OK;
 }
 
 static lp_status changed(const reader *r, lp_error *err)
 {
-    const char *path = open_file(r)->path;
-    lp_fail_at(err, LP_E_CORRUPT, path, -1, "'%s' changed since its header was read", path);
+    lp_fail_at(err, LP_E_CORRUPT, r->open.path, -1, "'%s' changed since its header was read", r->open.path);
     lp_hint(err, "wait until the checkpoint is complete, then load again");
     return LP_E_CORRUPT;
 }
 
-/* A file that changed while it was read may have given bytes of two versions. */
+/* A file that changed while it was read may have given bytes of two versions. No read of it is under way. */
 static lp_status close_file(reader *r, lp_error *err)
 {
     if (r->file < 0)
         return LP_OK;
+    const lp_platform *platform = &r->s->plan->platform;
     lp_file_stat now;
     lp_status status = stat_file(r, &now, err);
     if (status == LP_OK && (now.size_bytes != r->opened.size_bytes || now.mtime_ns != r->opened.mtime_ns))
         status = lp_session_poison(r->s, changed(r, err), err);
-    r->io->close(r->io->context, r->fd);
+    if (r->open.direct_fd >= 0) {
+        if (lp_ring_fell_back(r->ring))
+            lp_log(platform, LP_LOG_INFO, "replay", "'%s': a direct read was refused, read through the cache",
+                   r->open.path);
+        r->io->close(r->io->context, r->open.direct_fd);
+    }
+    r->io->close(r->io->context, r->open.fd);
     r->file = -1;
     return status;
+}
+
+/* Around the page cache where most of the file is not in it: then the cache only costs. */
+static int open_direct(const reader *r, int64_t needed)
+{
+    const lp_platform *platform = &r->s->plan->platform;
+    const char *path = r->open.path;
+    if (needed < DIRECT_LEAST_BYTES)
+        return -1;
+    const int resident = lp_file_residency(r->open.fd, r->opened.size_bytes);
+    if (resident < 0 || resident >= 50) {
+        lp_log(platform, LP_LOG_INFO, "replay", "'%s': read through the cache, %s", path,
+               resident < 0 ? "which cannot be asked what it holds" : "which holds most of it");
+        return -1;
+    }
+    const int fd = r->io->open(r->io->context, path, O_RDONLY | O_DIRECT, 0);
+    lp_log(platform, LP_LOG_INFO, "replay", "'%s': %d%% in the cache, %s", path, resident,
+           fd < 0 ? "but it cannot be opened for direct reads" : "read directly");
+    return fd < 0 ? -1 : fd;
 }
 
 static lp_status use_file(reader *r, int32_t file, lp_error *err)
 {
     if (r->file == file)
         return LP_OK;
+    LP_TRY(lp_ring_drain(r->ring, err));
     LP_TRY(close_file(r, err));
     const lp_checkpoint_file *f = lp_checkpoint_file_at(r->checkpoint, file);
-    r->fd = r->io->open(r->io->context, f->path, O_RDONLY, 0);
-    if (r->fd < 0)
-        return lp_fail_errno(err, r->fd, "open", f->path);
+    r->open = (lp_ring_file){f->path, r->io->open(r->io->context, f->path, O_RDONLY, 0), -1};
+    if (r->open.fd < 0)
+        return lp_fail_errno(err, r->open.fd, "open", f->path);
     r->file = file;
     r->stats.files++;
     LP_TRY(stat_file(r, &r->opened, err));
@@ -85,25 +112,32 @@ static lp_status use_file(reader *r, int32_t file, lp_error *err)
     if ((f->size_bytes >= 0 && r->opened.size_bytes != f->size_bytes) ||
         (f->mtime_ns != 0 && (r->opened.mtime_ns != f->mtime_ns || r->opened.inode != f->inode)))
         return changed(r, err);
+    r->open.direct_fd = open_direct(r, r->file_bytes[file]);
+    lp_ring_use(r->ring, &r->open);
     return LP_OK;
 }
 
 /* ---- ranges ---- */
 
+static lp_status note_arrival(void *context, int64_t bytes, lp_error *err)
+{
+    reader *r = context;
+    r->done += bytes;
+    if (r->progress != NULL && r->progress(r->context, r->done, r->total) != 0)
+        return lp_fail(err, LP_E_IO, "reading was stopped by the caller");
+    return LP_OK;
+}
+
+/* Cuts at multiples of the direct unit in the file, so that no unit is read for two chunks. */
 static lp_status read_range(reader *r, const todo *t, int64_t lo, int64_t hi, lp_error *err)
 {
     const lp_handle handle = r->s->plan->entry[t->entry].name;
-    const lp_checkpoint_file *f = open_file(r);
+    const int64_t start = t->tensor->file_off;
     r->stats.ranges++;
     while (lo < hi) {
-        /* Cuts at multiples of eight keep elements whole. */
-        int64_t end = (lo + r->chunk_bytes) / 8 * 8;
-        end = end < hi ? end : hi;
-        LP_TRY(lp_read_exact(r->io, r->fd, f->path, r->chunk, end - lo, t->tensor->file_off + lo, err));
-        LP_TRY(lp_push_handle_range(r->s, handle, lo, r->chunk, end - lo, err));
-        r->stats.bytes_read += end - lo;
-        if (r->progress != NULL && r->progress(r->context, r->stats.bytes_read, r->total) != 0)
-            return lp_fail(err, LP_E_IO, "reading was stopped by the caller");
+        const int64_t cut = (start + lo + CHUNK_BYTES) / LP_DIRECT_UNIT * LP_DIRECT_UNIT - start;
+        const int64_t end = cut < hi ? cut : hi;
+        LP_TRY(lp_ring_add(r->ring, handle, lo, end - lo, start + lo, err));
         lo = end;
     }
     return LP_OK;
@@ -131,7 +165,7 @@ static lp_status read_name(reader *r, const todo *t, lp_error *err)
     lp_ranges_init(&ranges, r->s->alloc);
     lp_status status = lp_plan_entry_ranges(r->s->plan, e, &ranges, err);
     if (status == LP_OK && ranges.count == 0 && !r->s->track[t->entry].is_complete)
-        status = lp_push_handle_range(r->s, e->name, 0, r->chunk, 0, err);
+        status = lp_push_handle_range(r->s, e->name, 0, r, 0, err);
     if (status == LP_OK && ranges.count > 0)
         status = use_file(r, t->tensor->file, err);
     for (int64_t i = 0; status == LP_OK && i < ranges.count; i++)
@@ -184,7 +218,10 @@ static lp_status list_names(reader *r, todo **out, int64_t *count, lp_error *err
             return lp_fail_at(err, LP_E_ARGUMENT, want->name, -1,
                               "'%s' has no file: the checkpoint is a catalogue only", want->name);
         list[(*count)++] = (todo){e, have};
-        r->total += plan->entry[e].need_hi - plan->entry[e].need_lo;
+        const int64_t needed = plan->entry[e].need_hi - plan->entry[e].need_lo;
+        r->total += needed;
+        if (have->file >= 0)
+            r->file_bytes[have->file] += needed;
     }
     if (*count > 0)
         qsort(list, (size_t)*count, sizeof *list, by_place);
@@ -199,8 +236,16 @@ static lp_status read_round(reader *r, todo *list, int64_t *count, lp_error *err
     const int64_t before = *count;
     for (int64_t i = 0; i < before; i++) {
         const lp_entry *e = &r->s->plan->entry[list[i].entry];
-        const lp_status status =
-            lp_session_reserve(r->s, list[i].entry, e->need_lo, e->need_hi - e->need_lo, kept == 0 ? err : NULL);
+        /* What is under way may be about to give memory back: groups are opened one after the other. */
+        if (lp_layers_wanted(r->s, list[i].entry) > 0)
+            LP_TRY(lp_ring_drain(r->ring, err));
+        lp_status status = lp_session_reserve(r->s, list[i].entry, e->need_lo, e->need_hi - e->need_lo, NULL);
+        if (status == LP_E_LIMIT) {
+            LP_TRY(lp_ring_drain(r->ring, err));
+            status =
+                lp_session_reserve(r->s, list[i].entry, e->need_lo, e->need_hi - e->need_lo, kept == 0 ? err : NULL);
+        } else if (status != LP_OK)
+            return lp_fail_memory(err);
         if (status == LP_E_LIMIT) {
             refusal = status;
             list[kept++] = list[i];
@@ -210,7 +255,16 @@ static lp_status read_round(reader *r, todo *list, int64_t *count, lp_error *err
         LP_TRY(read_name(r, &list[i], err));
     }
     *count = kept;
+    LP_TRY(lp_ring_drain(r->ring, err));
     return kept == before ? refusal : LP_OK; /* nothing moved: *err says why */
+}
+
+static int32_t readers(const reader *r)
+{
+    const int32_t threads = lp_pool_threads(r->s->plan->pool);
+    if (threads == 1 || r->total < ALONE_BYTES)
+        return 0;
+    return threads < READERS_MAX ? threads : READERS_MAX;
 }
 
 lp_status lp_push_checkpoint_with(lp_session *s, const lp_checkpoint *checkpoint, lp_read_stats *stats,
@@ -225,31 +279,31 @@ lp_status lp_push_checkpoint_with(lp_session *s, const lp_checkpoint *checkpoint
         .s = s,
         .checkpoint = checkpoint,
         .io = s->plan->platform.io,
-        .chunk_bytes = CHUNK_BYTES,
         .file = -1,
-        .fd = -1,
         .progress = progress,
         .context = context,
     };
     todo *list = NULL;
-    int64_t count = 0;
+    int64_t count = 0, calls;
     lp_status status = LP_OK;
-    r.chunk = lp_allocate(s->alloc, CHUNK_BYTES);
-    if (r.chunk == NULL) {
-        status = lp_fail_memory(e);
-        goto release;
-    }
+    r.file_bytes = lp_allocate_zero(s->alloc, ((size_t)lp_checkpoint_file_count(checkpoint) + 1) * sizeof(int64_t));
+    if (r.file_bytes == NULL)
+        return lp_fail_memory(e);
     LP_TRY_GOTO(list_names(&r, &list, &count, e), release);
+    LP_TRY_GOTO(lp_ring_open(&r.ring, s, readers(&r), note_arrival, &r, e), release);
     while (status == LP_OK && count > 0)
         status = read_round(&r, list, &count, e);
-release:
+    lp_ring_drop(r.ring);
+    r.stats.bytes_read = lp_ring_bytes(r.ring, &calls);
     if (r.file >= 0) {
         lp_error second = {.code = LP_OK};
         const lp_status closed = close_file(&r, status == LP_OK ? e : &second);
         status = status == LP_OK ? closed : status;
     }
+release:
+    lp_ring_close(r.ring);
     lp_release(s->alloc, list);
-    lp_release(s->alloc, r.chunk);
+    lp_release(s->alloc, r.file_bytes);
     if (stats != NULL)
         *stats = r.stats;
     return status;

@@ -11,6 +11,7 @@ static const lp_option replay_options[] = {
     {"mode", 0, "MODE", "cold|direct|layerwise|dummy", "how to load (default cold); dummy needs no checkpoint"},
     {"tensor", 0, "GLOB", NULL, "only destinations whose name matches, and what they need"},
     {"staging", 0, "BYTES", NULL, "most host memory to stage in, such as 256MiB (default: as much as needed)"},
+    {"threads", 'j', "N", NULL, "threads that read and move (default 0: one for each physical core)"},
     {"allow-fallbacks", 0, NULL, NULL, "leave out names that the trace cannot load"},
     {"verify", 0, NULL, NULL, "compare with the digests of earlier loads, and read back what was written"},
     {"dry-run", 0, NULL, NULL, "say what would be done, like 'loadplan explain'"},
@@ -22,6 +23,7 @@ static const lp_option verify_options[] = {
     {"rank", 0, "RANKS", NULL, "ranks to verify, such as 3, 0-7 or all (default all that the trace has)"},
     {"against", 0, "DIR", NULL, "compare with the rank files in a folder instead of kept digests"},
     {"staging", 0, "BYTES", NULL, "most host memory to stage in (default: as much as needed)"},
+    {"threads", 'j', "N", NULL, "threads that read and move (default 0: one for each physical core)"},
     {"allow-fallbacks", 0, NULL, NULL, "leave out names that the trace cannot load"},
 };
 

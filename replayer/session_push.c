@@ -106,7 +106,7 @@ lp_status lp_session_admit(lp_session *s, lp_handle handle, int64_t off, const v
 lp_status lp_push_handle_range(lp_session *s, lp_handle handle, int64_t off, const void *data, int64_t bytes,
                                lp_error *err)
 {
-    uint32_t entry;
+    uint32_t entry = LP_NONE;
     WITH_ERROR(err);
     LP_TRY(lp_session_admit(s, handle, off, data, bytes, &entry, err));
     if (entry == LP_NONE) {

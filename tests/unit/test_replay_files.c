@@ -223,7 +223,7 @@ static void test_reads_exactly_what_is_needed(void **state)
 static void test_read_errors_can_be_repeated(void **state)
 {
     (void)state;
-    for (int64_t n = 0; n < 8; n++) {
+    for (int64_t n = 0; n < 7; n++) { /* of 8 ranges two lie in a row and come with one read */
         disk d;
         open_disk(&d);
         d.f.fault_at = n;
