@@ -7,7 +7,6 @@
 #include "traces/row_codec.h"
 
 #include "traces/checkpoint_catalogue.h"
-#include "traces/json_pull.h"
 
 /* ---- places ---- */
 
@@ -208,9 +207,8 @@ static lp_status read_shapes(lp_unpacker *in, lp_arena *arena, lp_arena *scratch
 
 static lp_status add_tensor(lp_checkpoint *c, lp_checkpoint_tensor *t, bool *bad, lp_error *err)
 {
-    size_t bad_off;
     *bad = true;
-    if (!lp_utf8_is_valid(t->name, strlen(t->name), &bad_off) || lp_dtype_bits(t->dtype) == 0)
+    if (lp_dtype_bits(t->dtype) == 0)
         return LP_OK;
     const lp_status status = lp_tensor_bytes(&t->bytes, t->name, t->dtype, t->ndim, (const uint64_t *)t->shape, err);
     if (status != LP_OK)

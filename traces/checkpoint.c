@@ -3,6 +3,7 @@
 #include "traces/checkpoint_catalogue.h"
 #include "traces/json_pull.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 
 /* Record rows number names with 32 bits and reserve the two highest values. */
@@ -34,6 +35,11 @@ lp_status lp_checkpoint_new(lp_checkpoint **out, const lp_platform *platform, lp
     c->platform = p;
     c->folder = "";
     lp_arena_init(&c->arena, p.alloc);
+    c->lookup = lp_allocate_zero(p.alloc, sizeof *c->lookup);
+    if (c->lookup == NULL) {
+        lp_release(p.alloc, c);
+        return lp_fail_memory(err);
+    }
     *out = c;
     return LP_OK;
 }
@@ -47,7 +53,8 @@ void lp_checkpoint_close(lp_checkpoint *checkpoint)
     lp_release(alloc, checkpoint->tensor);
     lp_release(alloc, checkpoint->file);
     lp_release(alloc, checkpoint->metadata);
-    lp_release(alloc, checkpoint->slot);
+    lp_release(alloc, atomic_load(&checkpoint->lookup->table));
+    lp_release(alloc, checkpoint->lookup);
     lp_release(alloc, checkpoint);
 }
 
@@ -183,34 +190,85 @@ static lp_status sort_by_name(lp_checkpoint *c, lp_error *err)
     return LP_OK;
 }
 
-static lp_status build_table(lp_checkpoint *c, lp_error *err)
+lp_status lp_checkpoint_seal_sorted(lp_checkpoint *c, lp_error *err)
 {
-    int64_t size = 16;
-    while (size < c->count * 2)
-        size *= 2;
-    c->slot = lp_allocate_zero(c->platform.alloc, (size_t)size * sizeof *c->slot);
-    if (c->slot == NULL)
-        return lp_fail_memory(err);
-    c->slot_count = size;
-    const uint64_t mask = (uint64_t)size - 1;
-    for (int64_t n = 0; n < c->count; n++) {
-        const uint64_t hash = lp_hash(c->tensor[n].name, strlen(c->tensor[n].name));
-        uint64_t i = hash & mask;
-        while (c->slot[i].index != 0)
-            i = (i + 1) & mask;
-        c->slot[i] = (lp_name_slot){.index = (uint32_t)n + 1, .tag = (uint32_t)(hash >> 32)};
-    }
+    if (c->is_sealed)
+        return lp_fail(err, LP_E_MISUSE, "the checkpoint catalogue is sealed already");
+    c->is_sealed = true;
     return LP_OK;
 }
 
 lp_status lp_checkpoint_seal(lp_checkpoint *c, lp_error *err)
 {
-    if (c->is_sealed)
-        return lp_fail(err, LP_E_MISUSE, "the checkpoint catalogue is sealed already");
-    LP_TRY(sort_by_name(c, err));
-    LP_TRY(build_table(c, err));
-    c->is_sealed = true;
-    return LP_OK;
+    if (!c->is_sealed)
+        LP_TRY(sort_by_name(c, err));
+    return lp_checkpoint_seal_sorted(c, err);
+}
+
+/* ---- looking names up ---- */
+
+/* NULL when out of memory. */
+static lp_name_table *build_table(const lp_checkpoint *c)
+{
+    int64_t size = 16;
+    while (size < c->count * 2)
+        size *= 2;
+    lp_name_table *t = lp_allocate_zero(c->platform.alloc, sizeof *t + (size_t)size * sizeof *t->slot);
+    if (t == NULL)
+        return NULL;
+    t->slot_count = size;
+    const uint64_t mask = (uint64_t)size - 1;
+    for (int64_t n = 0; n < c->count; n++) {
+        const uint64_t hash = lp_hash(c->tensor[n].name, strlen(c->tensor[n].name));
+        uint64_t i = hash & mask;
+        while (t->slot[i].index != 0)
+            i = (i + 1) & mask;
+        t->slot[i] = (lp_name_slot){.index = (uint32_t)n + 1, .tag = (uint32_t)(hash >> 32)};
+    }
+    return t;
+}
+
+/* Built by the first lookup: traces are opened far more often than asked for a name. Threads may race to build it; the
+ * first one's is kept. */
+static const lp_name_table *table_of(const lp_checkpoint *c)
+{
+    lp_name_table *kept = atomic_load(&c->lookup->table);
+    if (kept != NULL)
+        return kept;
+    lp_name_table *mine = build_table(c);
+    if (mine == NULL || atomic_compare_exchange_strong(&c->lookup->table, &kept, mine))
+        return mine;
+    lp_release(c->platform.alloc, mine);
+    return kept;
+}
+
+/* Without a table, for want of memory. */
+static int64_t find_slowly(const lp_checkpoint *c, const char *name)
+{
+    int64_t lo = 0, hi = c->count;
+    while (lo < hi) {
+        const int64_t middle = lo + (hi - lo) / 2;
+        if (strcmp(c->tensor[middle].name, name) < 0)
+            lo = middle + 1;
+        else
+            hi = middle;
+    }
+    return lo < c->count && strcmp(c->tensor[lo].name, name) == 0 ? lo : -1;
+}
+
+int64_t lp_checkpoint_find(const lp_checkpoint *c, const char *name)
+{
+    if (!c->is_sealed)
+        return -1;
+    const lp_name_table *t = table_of(c);
+    if (t == NULL)
+        return find_slowly(c, name);
+    const uint64_t hash = lp_hash(name, strlen(name)), mask = (uint64_t)t->slot_count - 1;
+    const uint32_t tag = (uint32_t)(hash >> 32);
+    for (uint64_t i = hash & mask; t->slot[i].index != 0; i = (i + 1) & mask)
+        if (t->slot[i].tag == tag && strcmp(c->tensor[t->slot[i].index - 1].name, name) == 0)
+            return (int64_t)t->slot[i].index - 1;
+    return -1;
 }
 
 /* ---- reading ---- */
@@ -223,18 +281,6 @@ int64_t lp_checkpoint_count(const lp_checkpoint *c)
 const lp_checkpoint_tensor *lp_checkpoint_at(const lp_checkpoint *c, int64_t index)
 {
     return index >= 0 && index < c->count ? &c->tensor[index] : NULL;
-}
-
-int64_t lp_checkpoint_find(const lp_checkpoint *c, const char *name)
-{
-    if (!c->is_sealed)
-        return -1;
-    const uint64_t hash = lp_hash(name, strlen(name)), mask = (uint64_t)c->slot_count - 1;
-    const uint32_t tag = (uint32_t)(hash >> 32);
-    for (uint64_t i = hash & mask; c->slot[i].index != 0; i = (i + 1) & mask)
-        if (c->slot[i].tag == tag && strcmp(c->tensor[c->slot[i].index - 1].name, name) == 0)
-            return (int64_t)c->slot[i].index - 1;
-    return -1;
 }
 
 int32_t lp_checkpoint_file_count(const lp_checkpoint *c)

@@ -13,6 +13,16 @@ typedef struct lp_name_slot {
     uint32_t index, tag;
 } lp_name_slot;
 
+typedef struct lp_name_table {
+    int64_t slot_count; /* a power of two */
+    lp_name_slot slot[];
+} lp_name_table;
+
+/* Where the table stands once it was built. Apart from the catalogue, which lookups only read. */
+typedef struct lp_name_lookup {
+    _Atomic(lp_name_table *) table;
+} lp_name_lookup;
+
 typedef struct lp_metadata_pair {
     const char *key, *value;
 } lp_metadata_pair;
@@ -26,13 +36,15 @@ struct lp_checkpoint {
     int64_t file_count, file_capacity;
     lp_metadata_pair *metadata; /* of the safetensors files, in the order of files and keys */
     int64_t metadata_count, metadata_capacity;
-    lp_name_slot *slot;
-    int64_t slot_count; /* a power of two */
+    lp_name_lookup *lookup;
     const char *folder;
     const char *unusable_name; /* the first name that holds a NUL, see lp_checkpoint_unusable_name */
     int64_t bytes;
     bool is_sealed;
 };
+
+/* Seals a catalogue whose names are known to rise, such as a trace's. */
+lp_status lp_checkpoint_seal_sorted(lp_checkpoint *c, lp_error *err);
 
 /* Payload bytes of a tensor. Extents are multiplied in order, as the reference reader does, so that a product that
  * overflows before a zero is an error. LP_E_CORRUPT names `name`. */

@@ -64,7 +64,7 @@ enum { LP_NAME_BYTES_MAX = 65535 };
 /* Texts are best sorted, need not be; each is terminated, at most LP_NAME_BYTES_MAX bytes. */
 lp_status lp_pack_names(lp_text *out, const char *const *name, int64_t count, const lp_alloc *alloc, lp_error *err);
 
-/* `count` names into `name`, terminated, memory of `arena`. `sorted` demands strictly rising order. The unpacker fails
+/* `count` names into `name`, UTF-8, terminated, memory of `arena`. `sorted` demands rising order. The unpacker fails
  * on bad data; LP_E_MEMORY is the only status. */
 lp_status lp_unpack_names(lp_unpacker *in, const char **name, int64_t count, bool sorted, int64_t *budget,
                           lp_arena *arena, lp_error *err);

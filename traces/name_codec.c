@@ -5,6 +5,7 @@
  * names do not.
  */
 #include "traces/column_codec.h"
+#include "traces/json_pull.h"
 
 static int64_t shared_prefix(const char *a, const char *b)
 {
@@ -43,41 +44,62 @@ release:
     return status;
 }
 
+/* Puts names together one behind the other; the lengths are known to fit. */
+static void join_names(lp_unpacker *in, const char **name, int64_t count, const int64_t *shared, const int64_t *length,
+                       bool sorted, char *text)
+{
+    const char *before = "";
+    for (int64_t i = 0; i < count; i++) {
+        char *tail = text + shared[i];
+        memcpy(text, before, (size_t)shared[i]);
+        memcpy(tail, in->at, (size_t)length[i]);
+        tail[length[i]] = '\0';
+        if (sorted && i > 0 && strcmp(before + shared[i], tail) >= 0) {
+            in->failed = true;
+            return;
+        }
+        in->at += length[i];
+        name[i] = before = text;
+        text = tail + length[i] + 1;
+    }
+}
+
 lp_status lp_unpack_names(lp_unpacker *in, const char **name, int64_t count, bool sorted, int64_t *budget,
                           lp_arena *arena, lp_error *err)
 {
-    const char *before = "";
-    int64_t before_bytes = 0;
     int64_t *length = lp_allocate(arena->alloc, 2 * (size_t)count * sizeof *length);
     if (length == NULL)
         return lp_fail_memory(err);
     int64_t *shared = length + count;
+    int64_t before_bytes = 0, total = 0, tails = 0;
     lp_unpack_column(in, shared, count);
     lp_unpack_column(in, length, count);
     for (int64_t i = 0; i < count && !in->failed; i++) {
         const bool sane = shared[i] >= 0 && shared[i] <= before_bytes && length[i] >= 0 &&
-                          length[i] <= LP_NAME_BYTES_MAX - shared[i] && length[i] <= in->end - in->at &&
+                          length[i] <= LP_NAME_BYTES_MAX - shared[i] && length[i] <= in->end - in->at - tails &&
                           shared[i] + length[i] <= *budget;
-        if (!sane || memchr(in->at, 0, (size_t)length[i]) != NULL) {
+        if (!sane) {
             in->failed = true;
             break;
         }
-        const int64_t bytes = shared[i] + length[i];
-        char *text = lp_arena_get(arena, (size_t)bytes + 1);
+        before_bytes = shared[i] + length[i];
+        *budget -= before_bytes;
+        total += before_bytes + 1;
+        tails += length[i];
+    }
+    in->failed = in->failed || memchr(in->at, 0, (size_t)tails) != NULL;
+    lp_status status = LP_OK;
+    if (!in->failed) {
+        char *text = lp_arena_get(arena, (size_t)total);
+        size_t bad_off;
         if (text == NULL) {
-            lp_release(arena->alloc, length);
-            return lp_fail_memory(err);
+            status = lp_fail_memory(err);
+        } else {
+            join_names(in, name, count, shared, length, sorted, text);
+            /* In one go: the NUL between two names is no part of any longer sequence. */
+            in->failed = in->failed || !lp_utf8_is_valid(text, (size_t)total, &bad_off);
         }
-        memcpy(text, before, (size_t)shared[i]);
-        memcpy(text + shared[i], in->at, (size_t)length[i]);
-        text[bytes] = '\0';
-        in->at += length[i];
-        *budget -= bytes;
-        if (sorted && i > 0 && strcmp(before, text) >= 0)
-            in->failed = true;
-        name[i] = before = text;
-        before_bytes = bytes;
     }
     lp_release(arena->alloc, length);
-    return LP_OK;
+    return status;
 }

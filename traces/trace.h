@@ -415,7 +415,9 @@ LP_API lp_status lp_checkpoint_seal(lp_checkpoint *c, lp_error *err);
 /* Tensors are numbered 0 .. count-1 in order of their names (bytes, as memcmp). */
 LP_API int64_t lp_checkpoint_count(const lp_checkpoint *c);
 LP_API const lp_checkpoint_tensor *lp_checkpoint_at(const lp_checkpoint *c, int64_t index);
-LP_API int64_t lp_checkpoint_find(const lp_checkpoint *c, const char *name); /* index, or -1; O(1) */
+/* Index, or -1; O(1). The first call builds a table inside the handle, with its allocator; several threads may look
+ * names up at once, also the first time. */
+LP_API int64_t lp_checkpoint_find(const lp_checkpoint *c, const char *name);
 LP_API int32_t lp_checkpoint_file_count(const lp_checkpoint *c);
 LP_API const lp_checkpoint_file *lp_checkpoint_file_at(const lp_checkpoint *c, int32_t index);
 LP_API const char *lp_checkpoint_folder(const lp_checkpoint *c); /* where config.json would be; "" when there is none */

@@ -281,7 +281,7 @@ static lp_status read_catalogue(reader *r)
     LP_TRY(lp_catalogue_offsets(r->checkpoint, r->place, &fits, r->err));
     if (!fits)
         return corrupt(r, "catalogue", 0, "tensors do not fit their files");
-    return lp_checkpoint_seal(r->checkpoint, r->err);
+    return lp_checkpoint_seal_sorted(r->checkpoint, r->err);
 }
 
 /* ---- frames of rows ---- */

@@ -275,15 +275,18 @@ static void every_allocation_may_fail(void **state)
     lp_error err = {0};
     assert_int_equal(work(&text, &platform, &out, &err), LP_OK);
     const int64_t allocations = f.allocations;
+    int survived = 0;
     assert_int_equal(f.live, 0);
     for (int64_t n = 1; n <= allocations; n++) {
         f = (fix_faults){.fail_allocation = n};
         const lp_status status = work(&text, &platform, &out, &err);
-        if (status != LP_E_MEMORY)
+        survived += status == LP_OK;
+        if (status != LP_E_MEMORY && status != LP_OK)
             print_error("allocation %lld: %s: %s\n", (long long)n, lp_status_name(status), err.text);
-        assert_int_equal(status, LP_E_MEMORY);
+        assert_true(status == LP_E_MEMORY || status == LP_OK);
         assert_int_equal(f.live, 0);
     }
+    assert_true(survived <= 1); /* the catalogue's name table, without which names are found more slowly */
     printf("%lld allocations failed in turn\n", (long long)allocations);
     lp_text_free(&out);
     lp_text_free(&text);
