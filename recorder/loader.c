@@ -18,11 +18,18 @@ typedef struct builtin {
 } builtin;
 
 static const builtin BUILTINS[] = {
-    {{"bert", "1", "BERT encoders"}, loader_bert, "encoder.layer."},
-    {{"dense", "1", "decoders of the Llama, Qwen and Mistral families"}, loader_dense, "layers."},
+    {{"bert", "1", "BERT and RoBERTa encoders"}, loader_bert, "encoder.layer."},
+    {{"dense", "1", "decoders of the Llama, Qwen, Mistral, Gemma, Phi-3 and GLM-4 families"}, loader_dense, "layers."},
+    {{"falcon", "1", "Falcon, with q, k and v fused in groups"}, loader_falcon, "h."},
+    {{"gpt2", "1", "GPT-2, with transposed matrices"}, loader_gpt2, "h."},
+    {{"mamba", "1", "Mamba 1 and 2"}, loader_mamba, "layers."},
     {{"megamoe", "1", "NVFP4 and MXFP4 experts in MegaMoE's kernel layouts, the rest as in dense"},
      loader_megamoe,
      "layers."},
+    {{"moe", "1", "decoders with routed experts in the checkpoint's own dtypes, the rest as in dense"},
+     loader_moe,
+     "layers."},
+    {{"neox", "1", "GPT-NeoX and Pythia"}, loader_neox, "layers."},
 };
 enum { BUILTIN_COUNT = sizeof BUILTINS / sizeof *BUILTINS };
 
@@ -53,56 +60,22 @@ const lp_loader *lp_loader_find(const char *name)
 
 /* ---- which loader ---- */
 
-/* Model types and architectures that `auto` knows; a model with routed experts is megamoe's whatever its type. */
-static const struct {
-    const char *type, *architecture, *loader;
-} MODELS[] = {
-    {"bert", "BertModel", "bert"},
-    {"llama", "LlamaForCausalLM", "dense"},
-    {"mistral", "MistralForCausalLM", "dense"},
-    {"qwen2", "Qwen2ForCausalLM", "dense"},
-    {"qwen3", "Qwen3ForCausalLM", "dense"},
-};
-
-static bool is_text(const char *text, const char *other)
+static lp_status choose_loader(const builtin **out, const lp_checkpoint *checkpoint, const lp_loader_options *o,
+                               const lp_config *config, lp_error *err)
 {
-    return text != NULL && strcmp(text, other) == 0;
-}
-
-static lp_status choose_loader(const builtin **out, const lp_loader_options *o, const lp_config *config, lp_error *err)
-{
-    const char *type = lp_config_text(config, "model_type"), *architecture = lp_config_text(config, "architectures");
-    int64_t experts = 0;
+    const char *name = o->loader;
     *out = NULL;
-    if (o->loader != NULL && strcmp(o->loader, "auto") != 0) {
-        *out = find_builtin(o->loader);
-        return *out != NULL ? LP_OK : lp_fail(err, LP_E_ARGUMENT, "there is no loader '%s'", o->loader);
+    if (name != NULL && strcmp(name, "auto") != 0) {
+        *out = find_builtin(name);
+        return *out != NULL ? LP_OK : lp_fail(err, LP_E_ARGUMENT, "there is no loader '%s'", name);
     }
     if (o->base != NULL)
         *out = find_builtin(lp_trace_header_of(o->base)->loader);
     if (*out != NULL)
         return LP_OK;
-    if (type == NULL && architecture == NULL) {
-        lp_fail(err, LP_E_ARGUMENT, "cannot choose a loader: the configuration has no 'model_type'");
-        lp_hint(err, "name one with --loader, or the model's config.json with --config");
-        return LP_E_ARGUMENT;
-    }
-    if ((lp_config_integer(config, "n_routed_experts", &experts) ||
-         lp_config_integer(config, "num_experts", &experts) ||
-         lp_config_integer(config, "num_local_experts", &experts)) &&
-        experts > 0) {
-        *out = find_builtin("megamoe");
-        return LP_OK;
-    }
-    for (size_t i = 0; i < sizeof MODELS / sizeof *MODELS; i++) {
-        if (!is_text(type, MODELS[i].type) && !is_text(architecture, MODELS[i].architecture))
-            continue;
-        *out = find_builtin(MODELS[i].loader);
-        return LP_OK;
-    }
-    lp_fail(err, LP_E_UNSUPPORTED, "no loader is known for models of type '%s'", type != NULL ? type : architecture);
-    lp_hint(err, "name the one that fits with --loader; there are bert, dense and megamoe");
-    return LP_E_UNSUPPORTED;
+    LP_TRY(loader_auto(&name, checkpoint, config, err));
+    *out = find_builtin(name);
+    return LP_OK;
 }
 
 /* ---- configuration ---- */
@@ -349,7 +322,7 @@ lp_status lp_load_checkpoint(lp_trace **out, const lp_checkpoint *checkpoint, co
     lp_text_init(&configuration, platform.alloc);
     LP_TRY_GOTO(read_config(&config, checkpoint, &o, &platform, err), done);
     l.config = config;
-    LP_TRY_GOTO(choose_loader(&b, &o, config, err), done);
+    LP_TRY_GOTO(choose_loader(&b, checkpoint, &o, config, err), done);
     write_configuration(&configuration, config, &o);
     l.taken = lp_allocate_zero(platform.alloc, (size_t)lp_checkpoint_count(checkpoint));
     if (configuration.failed || l.taken == NULL) {

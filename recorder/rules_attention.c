@@ -2,8 +2,7 @@
 /* Rule set for multi-head and grouped-query attention: q, k and v in one column-parallel parameter. */
 #include "recorder/rule_sets.h"
 
-/* Heads [start, start + count) of one rank. With fewer key/value heads than ranks, several ranks hold the same one. */
-static void heads_of_rank(lp_rules *l, const char *what, int64_t heads, bool may_repeat, int64_t *start, int64_t *count)
+void rules_heads(lp_rules *l, const char *what, int64_t heads, bool may_repeat, int64_t *start, int64_t *count)
 {
     const int64_t tp = l->at.tp;
     if (may_repeat && heads < tp) {
@@ -16,35 +15,77 @@ static void heads_of_rank(lp_rules *l, const char *what, int64_t heads, bool may
     *start = *count * l->at.tp_rank;
 }
 
-void rules_attention(lp_rules *l, int64_t layer)
+/* One number for each head, such as the logit of an attention sink. */
+static void head_vector(lp_rules *l, const char *name, int64_t heads)
 {
-    const char *stem = lp_name(l->r, "layers.%" PRId64 ".self_attn", layer);
-    const lp_tensor q = rules_take(l, lp_name(l->r, "%s.q_proj.weight", stem));
-    if (!lp_is_valid(q))
+    int64_t start, count;
+    if (rules_find(l, name) < 0)
         return;
+    const lp_tensor from = rules_take(l, name);
+    if (!rules_expect(l, from, 1, (int64_t[]){heads}))
+        return;
+    rules_heads(l, "attention heads", heads, false, &start, &count);
+    lp_copy(lp_declare(l->r, name, lp_dtype_of(from), 1, &count), lp_narrow(from, 0, start, count));
+}
+
+static void key_value_heads(lp_rules *l, const char *stem, const char *const qkv[3], bool fused)
+{
+    const int64_t rows = lp_size(rules_take_weight(l, qkv[0]), 0);
     const int64_t heads = rules_need(l, "num_attention_heads");
-    int64_t kv_heads = heads, head_dim, start[2], count[2];
+    int64_t kv_heads = heads, head_dim, start[2], count[2], first = 0;
     if (lp_config_integer(l->config, "num_key_value_heads", &kv_heads))
         kv_heads = rules_need(l, "num_key_value_heads");
+    const int64_t stored = fused ? heads + 2 * kv_heads : heads;
     if (lp_config_integer(l->config, "head_dim", &head_dim))
         head_dim = rules_need(l, "head_dim");
     else
-        head_dim = rules_share(l, lp_name(l->r, "%s.q_proj.weight over its heads", stem), lp_size(q, 0), heads);
-    heads_of_rank(l, "attention heads", heads, false, &start[0], &count[0]);
-    heads_of_rank(l, "key/value heads", kv_heads, true, &start[1], &count[1]);
+        head_dim = rules_share(l, lp_name(l->r, "%s.weight over its heads", qkv[0]), rows, stored);
+    rules_heads(l, "attention heads", heads, false, &start[0], &count[0]);
+    rules_heads(l, "key/value heads", kv_heads, true, &start[1], &count[1]);
 
-    static const char *const names[] = {"q_proj", "k_proj", "v_proj"};
     rules_rows part[3];
     for (int i = 0; i < 3; i++) {
         const int kv = i > 0;
-        part[i] = (rules_rows){.stem = lp_name(l->r, "%s.%s", stem, names[i]),
-                               .rows = (kv ? kv_heads : heads) * head_dim,
-                               .start = start[kv] * head_dim,
+        const int64_t own = (kv ? kv_heads : heads) * head_dim;
+        part[i] = (rules_rows){.stem = qkv[i],
+                               .rows = fused ? stored * head_dim : own,
+                               .start = first + start[kv] * head_dim,
                                .count = count[kv] * head_dim};
+        first += fused ? own : 0;
     }
     rules_stack_rows(l, lp_name(l->r, "%s.qkv_proj", stem), 3, part);
-    rules_row_parallel(l, lp_name(l->r, "%s.o_proj", stem), lp_name(l->r, "%s.o_proj", stem));
+    head_vector(l, lp_name(l->r, "%s.sinks", stem), heads);
+}
+
+/* Names of the projection back: `dense` in Phi. */
+static const char *output_projection(lp_rules *l, const char *stem)
+{
+    const char *dense = lp_name(l->r, "%s.dense", stem);
+    return rules_has_weight(l, dense) ? dense : lp_name(l->r, "%s.o_proj", stem);
+}
+
+void rules_attention(lp_rules *l, int64_t layer)
+{
+    const char *stem = lp_name(l->r, "layers.%" PRId64 ".self_attn", layer);
+    const char *fused = lp_name(l->r, "%s.qkv_proj", stem);
+    if (rules_has_latent_attention(l, stem)) {
+        rules_latent_attention(l, stem);
+        return;
+    }
+    const char *const qkv[3] = {lp_name(l->r, "%s.q_proj", stem), lp_name(l->r, "%s.k_proj", stem),
+                                lp_name(l->r, "%s.v_proj", stem)};
+    if (rules_has_weight(l, fused)) {
+        key_value_heads(l, stem, (const char *const[]){fused, fused, fused}, true);
+    } else if (lp_is_valid(rules_take_weight(l, qkv[0]))) {
+        key_value_heads(l, stem, qkv, false);
+    } else {
+        return;
+    }
+    const char *back = output_projection(l, stem);
+    rules_row_parallel(l, back, back);
     rules_whole(l, lp_name(l->r, "%s.q_norm.weight", stem));
     rules_whole(l, lp_name(l->r, "%s.k_norm.weight", stem));
+    rules_copy_as(l, lp_name(l->r, "%s.k_proj.k_scale", stem), lp_name(l->r, "%s.attn.k_scale", stem));
+    rules_copy_as(l, lp_name(l->r, "%s.v_proj.v_scale", stem), lp_name(l->r, "%s.attn.v_scale", stem));
     rules_decline(l, lp_name(l->r, "%s.rotary_emb.inv_freq", stem)); /* computed by every engine */
 }

@@ -44,23 +44,41 @@ void rules_vocabulary(lp_rules *l, const char *name, const char *dest)
         vocabulary_tensor(l, bias, lp_name(l->r, "%s.bias", dest), 1);
 }
 
-/* The head stands outside the model's prefix. */
-static void output_head(lp_rules *l)
+/* The head stands outside the model's prefix: beside it, or, where the model is a part of a larger one, in that part.
+ */
+static const char *prefix_of_head(lp_rules *l, const char *head)
 {
-    const char *prefix = l->prefix;
-    l->prefix = "";
-    const bool stored = rules_find(l, "lm_head.weight") >= 0;
+    static const char model[] = "model.";
+    const char *inner = l->prefix;
+    const size_t bytes = strlen(inner), tail = sizeof model - 1;
+    if (lp_checkpoint_find(l->checkpoint, lp_name(l->r, "%s.weight", head)) >= 0 || bytes <= tail ||
+        strcmp(inner + bytes - tail, model) != 0)
+        return "";
+    const char *outer = lp_name(l->r, "%.*s", (int)(bytes - tail), inner);
+    return lp_checkpoint_find(l->checkpoint, lp_name(l->r, "%s%s.weight", outer, head)) >= 0 ? outer : "";
+}
+
+static void output_head(lp_rules *l, const char *embedding, const char *head)
+{
+    const char *prefix = l->prefix, *weight = lp_name(l->r, "%s.weight", head);
+    l->prefix = prefix_of_head(l, head);
+    const bool stored = rules_find(l, weight) >= 0;
     if (!stored || lp_config_flag(l->config, "tie_word_embeddings", false)) {
-        rules_decline(l, "lm_head.weight");
-        lp_declare_tied(l->r, "lm_head.weight", "embed_tokens.weight");
+        rules_decline(l, weight);
+        lp_declare_tied(l->r, weight, lp_name(l->r, "%s.weight", embedding));
     } else {
-        rules_vocabulary(l, "lm_head", "lm_head");
+        rules_vocabulary(l, head, head);
     }
     l->prefix = prefix;
 }
 
+void rules_embedding_and_head_as(lp_rules *l, const char *embedding, const char *head)
+{
+    rules_vocabulary(l, embedding, embedding);
+    output_head(l, embedding, head);
+}
+
 void rules_embedding_and_head(lp_rules *l)
 {
-    rules_vocabulary(l, "embed_tokens", "embed_tokens");
-    output_head(l);
+    rules_embedding_and_head_as(l, "embed_tokens", "lm_head");
 }

@@ -43,9 +43,8 @@ typedef struct expert_layer {
     const char *stem;
     int64_t layer, experts; /* logical ones */
     int64_t hidden, intermediate;
-    int64_t share, share_rank; /* the intermediate dimension is split into so many parts; ours */
-    int64_t slots, first;      /* slots of this rank, and the number of the first one among all */
-    lp_layout_sizes sizes;     /* local */
+    rules_split split;
+    lp_layout_sizes sizes; /* local */
 } expert_layer;
 
 static lp_tensor part_of(const expert_layer *e, int64_t expert, int projection, int kind)
@@ -83,21 +82,6 @@ static bool find_format(expert_layer *e)
     return e->format != NULL;
 }
 
-/* Logical experts fill the slots of all ranks in order; where there are more slots, they start again from the first. */
-static bool find_slots(expert_layer *e)
-{
-    const lp_scope *at = &e->l->at;
-    const int64_t ranks = lp_scope_experts_size(at);
-    const char *what = lp_name(e->l->r, "experts of '%s%s'", e->l->prefix, e->stem);
-    e->slots = e->l->slots > 0 ? e->l->slots : rules_share(e->l, what, e->experts, ranks);
-    e->first = e->slots * lp_scope_experts_rank(at);
-    if (e->slots * ranks < e->experts)
-        rules_fail(e->l, LP_E_ARGUMENT, what,
-                   "%" PRId64 " slots on each of %" PRId64 " ranks are too few for %" PRId64 " experts", e->slots,
-                   ranks, e->experts);
-    return !rules_failed(e->l);
-}
-
 static bool find_sizes(expert_layer *e)
 {
     const lp_tensor gate = part_of(e, 0, EXPERT_GATE, EXPERT_WEIGHT);
@@ -105,20 +89,13 @@ static bool find_sizes(expert_layer *e)
         return false;
     e->intermediate = lp_size(gate, 0);
     e->hidden = 2 * lp_size(gate, 1);
-    e->share = e->l->at.expert_parallel ? 1 : e->l->at.tp;
-    e->share_rank = e->l->at.expert_parallel ? 0 : e->l->at.tp_rank;
     e->sizes = (lp_layout_sizes){
-        .experts = e->slots,
+        .experts = e->split.slots,
         .hidden = e->hidden,
-        .intermediate =
-            rules_share(e->l, lp_name(e->l->r, "rows of '%s%s'", e->l->prefix, e->stem), e->intermediate, e->share),
+        .intermediate = rules_share(e->l, lp_name(e->l->r, "rows of '%s%s'", e->l->prefix, e->stem), e->intermediate,
+                                    e->split.share),
     };
     return !rules_failed(e->l);
-}
-
-static int64_t expert_of_slot(const expert_layer *e, int64_t slot)
-{
-    return (e->first + slot) % e->experts;
 }
 
 /* ---- weights and block scales ---- */
@@ -126,7 +103,7 @@ static int64_t expert_of_slot(const expert_layer *e, int64_t slot)
 /* Sizes that the kernels cannot use are the checkpoint's, or come of splitting it by --tp. */
 static void fail_layout(const expert_layer *e, const lp_error *err)
 {
-    const lp_status code = err->code == LP_E_ARGUMENT && e->share == 1 ? LP_E_UNSUPPORTED : err->code;
+    const lp_status code = err->code == LP_E_ARGUMENT && e->split.share == 1 ? LP_E_UNSUPPORTED : err->code;
     rules_fail(e->l, code, e->stem, "'%s%s': %s", e->l->prefix, e->stem, err->text);
 }
 
@@ -165,7 +142,7 @@ static void load_projection(const expert_layer *e, lp_tensor into, const lp_layo
     const bool down = projection == EXPERT_DOWN;
     const int64_t per_byte = kind == EXPERT_WEIGHT ? 2 : e->format->values_per_scale;
     const int64_t rows = down ? e->hidden : e->intermediate, columns = (down ? e->intermediate : e->hidden) / per_byte;
-    const int64_t share = (down ? columns : rows) / e->share;
+    const int64_t share = (down ? columns : rows) / e->split.share;
     lp_layout_shape shape;
     lp_view region;
     lp_error err;
@@ -177,8 +154,8 @@ static void load_projection(const expert_layer *e, lp_tensor into, const lp_layo
         return;
     }
     const int64_t first_bits = region.offset_bits;
-    for (int64_t slot = 0; slot < e->slots; slot++) {
-        lp_tensor from = part_of(e, expert_of_slot(e, slot), projection, kind);
+    for (int64_t slot = 0; slot < e->split.slots; slot++) {
+        lp_tensor from = part_of(e, rules_expert_of_slot(&e->split, slot), projection, kind);
         if (!rules_expect(e->l, from, 2, (int64_t[]){rows, columns}))
             return;
         if (!has_dtype_of_format(e, from, kind)) {
@@ -187,8 +164,8 @@ static void load_projection(const expert_layer *e, lp_tensor into, const lp_layo
                        lp_dtype_name(lp_dtype_of(from)), e->format->name);
             return;
         }
-        if (e->share > 1)
-            from = lp_narrow(from, down ? 1 : 0, share * e->share_rank, share);
+        if (e->split.share > 1)
+            from = lp_narrow(from, down ? 1 : 0, share * e->split.share_rank, share);
         region.offset_bits = first_bits + 8 * slot * shape.slot_stride;
         lp_copy(lp_with_view(into, &region), lp_reinterpret(from, shape.dtype));
     }
@@ -235,73 +212,107 @@ static lp_tensor declare_scales(const expert_layer *e, const char *name, int ndi
                                                       .slot_dim = slot_dim >= 0 ? slot_dim : 0});
 }
 
-static void load_global_scales(const expert_layer *e)
-{
-    lp_rules *l = e->l;
-    const lp_tensor w13 =
-        declare_scales(e, "w13_weight_scale_2", 2, (int64_t[]){2, e->slots}, 1, LP_DEST_HAS_DUMMY, DUMMY_SCALE_2);
-    const lp_tensor w2 = declare_scales(e, "w2_weight_scale_2", 1, (int64_t[]){e->slots}, 0, 0, 0);
-    const lp_tensor input =
-        declare_scales(e, "w2_input_scale", 1, (int64_t[]){e->experts}, -1, LP_DEST_HAS_DUMMY, DUMMY_INPUT_SCALE);
-    for (int64_t slot = 0; slot < e->slots; slot++) {
-        const int64_t expert = expert_of_slot(e, slot);
-        for (int p = EXPERT_GATE; p <= EXPERT_UP; p++)
-            lp_copy(lp_select(lp_select(w13, 0, p), 0, slot), scalar_of(e, expert, p, EXPERT_SCALE_2));
-        lp_copy(lp_select(w2, 0, slot), scalar_of(e, expert, EXPERT_DOWN, EXPERT_SCALE_2));
-    }
-    for (int p = EXPERT_GATE; p <= EXPERT_UP; p++) { /* the kernel scales its input token by token */
-        if (has_part(e, p, EXPERT_INPUT_SCALE))
-            lp_decline(l->r, lp_checkpoint_at(l->checkpoint, part_of(e, 0, p, EXPERT_INPUT_SCALE).base)->name);
-    }
-    for (int64_t expert = 0; expert < e->experts; expert++)
-        lp_copy(lp_select(input, 0, expert), scalar_of(e, expert, EXPERT_DOWN, EXPERT_INPUT_SCALE));
+/* How a dialect calls the scales of whole tensors. In compressed-tensors they are divisors, and are kept beside the
+ * scales that the kernel reads. */
+typedef struct global_scales {
+    int weight, input; /* kinds */
+    bool divisors;
+    const char *w13, *w2, *w2_input;
+} global_scales;
 
-    lp_require_close(l->r, lp_select(w13, 0, EXPERT_GATE), lp_select(w13, 0, EXPERT_UP), AGREEMENT,
-                     lp_name(l->r, "%s: w1 and w3 weight_scale_2 differ for local expert {index}", e->stem));
-    lp_derive(l->r, declare_scales(e, "l2_activation_scale", 0, NULL, -1, LP_DEST_BUFFER, 0),
-              lp_or_if_zero(lp_max(input), 1.0f));
-    declare_scales(e, "_l2_alpha", 1, (int64_t[]){e->slots}, -1, LP_DEST_BUFFER | LP_DEST_NO_LOADER, 0);
+static const global_scales MODELOPT = {.weight = EXPERT_SCALE_2,
+                                       .input = EXPERT_INPUT_SCALE,
+                                       .w13 = "w13_weight_scale_2",
+                                       .w2 = "w2_weight_scale_2",
+                                       .w2_input = "w2_input_scale"};
+static const global_scales COMPRESSED_TENSORS = {.weight = EXPERT_GLOBAL_SCALE,
+                                                 .input = EXPERT_INPUT_GLOBAL_SCALE,
+                                                 .divisors = true,
+                                                 .w13 = "w13_weight_global_scale",
+                                                 .w2 = "w2_weight_global_scale",
+                                                 .w2_input = "w2_input_global_scale"};
+
+/* Scales that the kernel multiplies by, from those that the dialect divides by. */
+static void derive_scales(const expert_layer *e, lp_tensor w13, lp_tensor w2)
+{
+    lp_recorder *r = e->l->r;
+    lp_derive(r, declare_scales(e, MODELOPT.w13, 2, w13.view.size, 1, LP_DEST_BUFFER, 0), lp_reciprocal(w13));
+    lp_derive(r, declare_scales(e, MODELOPT.w2, 1, w2.view.size, 0, LP_DEST_BUFFER, 0), lp_reciprocal(w2));
 }
 
-static bool has_global_scales(const expert_layer *e)
+static void load_global_scales(const expert_layer *e, const global_scales *g)
+{
+    lp_rules *l = e->l;
+    const uint32_t dummy = LP_DEST_HAS_DUMMY;
+    const float w13_dummy = g->divisors ? 1.0f / DUMMY_SCALE_2 : DUMMY_SCALE_2;
+    const lp_tensor w13 = declare_scales(e, g->w13, 2, (int64_t[]){2, e->split.slots}, 1, dummy, w13_dummy);
+    const lp_tensor w2 = declare_scales(e, g->w2, 1, (int64_t[]){e->split.slots}, 0, 0, 0);
+    const lp_tensor input = declare_scales(e, g->w2_input, 1, (int64_t[]){e->experts}, -1, dummy, DUMMY_INPUT_SCALE);
+    for (int64_t slot = 0; slot < e->split.slots; slot++) {
+        const int64_t expert = rules_expert_of_slot(&e->split, slot);
+        for (int p = EXPERT_GATE; p <= EXPERT_UP; p++)
+            lp_copy(lp_select(lp_select(w13, 0, p), 0, slot), scalar_of(e, expert, p, g->weight));
+        lp_copy(lp_select(w2, 0, slot), scalar_of(e, expert, EXPERT_DOWN, g->weight));
+    }
+    for (int p = EXPERT_GATE; p <= EXPERT_UP; p++) { /* the kernel scales its input token by token */
+        if (has_part(e, p, g->input))
+            lp_decline(l->r, lp_checkpoint_at(l->checkpoint, part_of(e, 0, p, g->input).base)->name);
+    }
+    for (int64_t expert = 0; expert < e->experts; expert++)
+        lp_copy(lp_select(input, 0, expert), scalar_of(e, expert, EXPERT_DOWN, g->input));
+
+    lp_require_close(
+        l->r, lp_select(w13, 0, EXPERT_GATE), lp_select(w13, 0, EXPERT_UP), AGREEMENT,
+        lp_name(l->r, "%s: w1 and w3 %s differ for local expert {index}", e->stem, EXPERT_KIND[g->weight]));
+    if (g->divisors)
+        derive_scales(e, w13, w2);
+    lp_derive(l->r, declare_scales(e, "l2_activation_scale", 0, NULL, -1, LP_DEST_BUFFER, 0),
+              lp_or_if_zero(lp_max(g->divisors ? lp_reciprocal(input) : input), 1.0f));
+    declare_scales(e, "_l2_alpha", 1, (int64_t[]){e->split.slots}, -1, LP_DEST_BUFFER | LP_DEST_NO_LOADER, 0);
+}
+
+static bool has_global_scales(const expert_layer *e, const global_scales *g)
 {
     static const char *const projection[] = {"gate_proj", "up_proj", "down_proj"};
     for (int p = 0; p < EXPERT_PROJECTIONS; p++) {
-        const bool scale_2 = has_part(e, p, EXPERT_SCALE_2);
-        if (scale_2 && (p != EXPERT_DOWN || has_part(e, p, EXPERT_INPUT_SCALE)))
+        const bool scale_2 = has_part(e, p, g->weight);
+        if (scale_2 && (p != EXPERT_DOWN || has_part(e, p, g->input)))
             continue;
         rules_fail(e->l, LP_E_UNKNOWN_NAME, e->stem, "the checkpoint has no '%s%s.0.%s.%s'", e->l->prefix, e->stem,
-                   projection[p], scale_2 ? "input_scale" : "weight_scale_2");
+                   projection[p], EXPERT_KIND[scale_2 ? g->input : g->weight]);
         return false;
+    }
+    return true;
+}
+
+/* What this dialect or format does not have: it would be left out without a word. */
+static bool has_only_known(const expert_layer *e, const global_scales *g)
+{
+    for (int p = 0; p < EXPERT_PROJECTIONS; p++) {
+        for (int kind = EXPERT_SCALE_2; kind < EXPERT_MEGAMOE_KINDS; kind++) {
+            if (!has_part(e, p, kind) || (e->format->has_global_scales && (kind == g->weight || kind == g->input)))
+                continue;
+            const char *name = lp_checkpoint_at(e->l->checkpoint, part_of(e, 0, p, kind).base)->name;
+            rules_fail(e->l, LP_E_UNSUPPORTED, name, "no rule takes '%s'", name);
+            return false;
+        }
     }
     return true;
 }
 
 /* ---- the layer ---- */
 
-static void load_router(lp_rules *l, int64_t layer)
-{
-    const char *bias = lp_name(l->r, "layers.%" PRId64 ".mlp.gate.e_score_correction_bias", layer);
-    rules_whole(l, lp_name(l->r, "layers.%" PRId64 ".mlp.gate.weight", layer));
-    if (rules_find(l, bias) < 0)
-        return;
-    const lp_tensor from = rules_take(l, bias); /* the router adds it in F32, however it is stored */
-    lp_copy(lp_declare(l->r, bias, LP_F32, lp_dim(from), from.view.size), lp_to_f32(from));
-}
-
 void rules_megamoe(lp_rules *l, int64_t layer)
 {
-    expert_layer e = {.l = l,
-                      .x = rules_experts_of(l),
-                      .layer = layer,
-                      .stem = lp_name(l->r, "layers.%" PRId64 ".mlp.experts", layer)};
-    load_router(l, layer);
+    expert_layer e = {.l = l, .x = rules_experts_of(l), .layer = layer};
     if (e.x == NULL)
         return;
+    e.stem = lp_name(l->r, "%s.experts", rules_experts_module(l, layer));
     e.experts = e.x->of_layer[layer];
-    if (!find_format(&e) || !find_slots(&e) || !find_sizes(&e))
+    if (!find_format(&e) || !rules_split_experts(l, e.stem, e.experts, &e.split) || !find_sizes(&e))
         return;
+    const global_scales *g = has_part(&e, EXPERT_GATE, EXPERT_GLOBAL_SCALE) ? &COMPRESSED_TENSORS : &MODELOPT;
     load_blocks(&e);
-    if (e.format->has_global_scales && has_global_scales(&e))
-        load_global_scales(&e);
+    if (has_only_known(&e, g) && e.format->has_global_scales && has_global_scales(&e, g))
+        load_global_scales(&e, g);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading the names of experts: layers.N.mlp.experts.E.PROJECTION.KIND. */
+/* Reading the names of experts: layers.N.MODULE.experts.E.PROJECTION.KIND. */
 #include "recorder/rules_experts_index.h"
 
 #include "recorder/record_private.h"
@@ -9,7 +9,21 @@ enum { EXPERTS_MAX = 1 << 16, INDEX_BYTES_MAX = 256 << 20 };
 typedef struct expert_name {
     int64_t layer, expert;
     int projection, kind;
+    const char *module;
+    bool packed;
 } expert_name;
+
+const char *const EXPERT_KIND[EXPERT_KINDS] = {
+    [EXPERT_WEIGHT] = "weight",
+    [EXPERT_SCALE] = "weight_scale",
+    [EXPERT_SCALE_2] = "weight_scale_2",
+    [EXPERT_INPUT_SCALE] = "input_scale",
+    [EXPERT_GLOBAL_SCALE] = "weight_global_scale",
+    [EXPERT_INPUT_GLOBAL_SCALE] = "input_global_scale",
+    [EXPERT_SCALE_INV] = "weight_scale_inv",
+    [EXPERT_BIAS] = "bias",
+    [EXPERT_WEIGHT_SHAPE] = "weight_shape",
+};
 
 static bool skip(const char **p, const char *text)
 {
@@ -29,23 +43,46 @@ static bool read_number(const char **p, int64_t *value)
     return *p > start && (start[0] != '0' || *p == start + 1);
 }
 
-static bool parse(const char *name, const char *prefix, expert_name *out)
+/* Mixtral and its kin, and Llama 4, call the module otherwise. */
+static bool read_module(const char **p, const char **module)
+{
+    static const char *const name[] = {"mlp", "block_sparse_moe", "feed_forward"};
+    for (size_t i = 0; i < sizeof name / sizeof *name; i++) {
+        const char *after = *p;
+        if (!skip(&after, ".") || !skip(&after, name[i]) || !skip(&after, ".experts."))
+            continue;
+        *p = after;
+        *module = name[i];
+        return true;
+    }
+    return false;
+}
+
+static bool read_kind(const lp_rules *l, const char *p, expert_name *out)
+{
+    const int kinds = l->expert_kinds > 0 ? l->expert_kinds : EXPERT_MEGAMOE_KINDS;
+    out->packed = strcmp(p, "weight_packed") == 0;
+    for (out->kind = 0; out->kind < kinds && !out->packed; out->kind++) {
+        if (strcmp(p, EXPERT_KIND[out->kind]) == 0)
+            return true;
+    }
+    if (out->packed)
+        out->kind = EXPERT_WEIGHT;
+    return out->packed;
+}
+
+static bool parse(const lp_rules *l, const char *name, expert_name *out)
 {
     static const char *const projection[] = {"gate_proj.", "up_proj.", "down_proj.", "w1.", "w3.", "w2."};
-    static const char *const kind[] = {"weight", "weight_scale", "weight_scale_2", "input_scale"};
     const char *p = name;
-    if (!skip(&p, prefix) || !skip(&p, "layers.") || !read_number(&p, &out->layer) || !skip(&p, ".mlp.experts.") ||
-        !read_number(&p, &out->expert) || !skip(&p, "."))
+    if (!skip(&p, l->prefix) || !skip(&p, "layers.") || !read_number(&p, &out->layer) ||
+        !read_module(&p, &out->module) || !read_number(&p, &out->expert) || !skip(&p, "."))
         return false;
     for (int i = 0; i < 2 * EXPERT_PROJECTIONS; i++) {
         if (!skip(&p, projection[i]))
             continue;
         out->projection = i % EXPERT_PROJECTIONS;
-        for (out->kind = 0; out->kind < EXPERT_KINDS; out->kind++) {
-            if (strcmp(p, kind[out->kind]) == 0)
-                return true;
-        }
-        return false;
+        return read_kind(l, p, out);
     }
     return false;
 }
@@ -55,10 +92,18 @@ static bool measure(lp_rules *l, rules_experts *x)
 {
     for (int64_t i = 0; i < lp_checkpoint_count(l->checkpoint); i++) {
         expert_name n;
-        if (!parse(lp_checkpoint_at(l->checkpoint, i)->name, l->prefix, &n) || n.layer >= l->layers)
+        if (!parse(l, lp_checkpoint_at(l->checkpoint, i)->name, &n) || n.layer >= l->layers)
             continue;
         if (n.expert >= x->experts)
             x->experts = n.expert + 1;
+        if (x->module == NULL) {
+            x->module = n.module;
+            x->packed = n.packed;
+        } else if (x->module != n.module) {
+            rules_fail(l, LP_E_UNSUPPORTED, "experts", "experts are in '%s' and in '%s'", x->module, n.module);
+            return false;
+        }
+        x->packed = x->packed || n.packed;
     }
     x->layers = l->layers;
     if (x->experts > EXPERTS_MAX) {
@@ -73,7 +118,6 @@ static bool measure(lp_rules *l, rules_experts *x)
 static bool check_complete(lp_rules *l, rules_experts *x)
 {
     static const char *const projection[] = {"gate_proj", "up_proj", "down_proj"};
-    static const char *const kind[] = {"weight", "weight_scale", "weight_scale_2", "input_scale"};
     int64_t expected = 0;
     if (!lp_config_integer(l->config, "n_routed_experts", &expected) &&
         !lp_config_integer(l->config, "num_experts", &expected))
@@ -92,8 +136,8 @@ static bool check_complete(lp_rules *l, rules_experts *x)
                     if (rules_expert_tensor(x, layer, e, p, k) >= 0 || rules_expert_tensor(x, layer, 0, p, k) < 0)
                         continue;
                     rules_fail(l, LP_E_UNKNOWN_NAME, "experts",
-                               "the checkpoint has no '%slayers.%" PRId64 ".mlp.experts.%" PRId64 ".%s.%s'", l->prefix,
-                               layer, e, projection[p], kind[k]);
+                               "the checkpoint has no '%slayers.%" PRId64 ".%s.experts.%" PRId64 ".%s.%s'", l->prefix,
+                               layer, x->module, e, projection[p], EXPERT_KIND[k]);
                     return false;
                 }
             }
@@ -107,7 +151,7 @@ static bool fill(lp_rules *l, rules_experts *x)
     for (int64_t i = 0; i < lp_checkpoint_count(l->checkpoint); i++) {
         expert_name n;
         const char *name = lp_checkpoint_at(l->checkpoint, i)->name;
-        if (!parse(name, l->prefix, &n) || n.layer >= l->layers)
+        if (!parse(l, name, &n) || n.layer >= l->layers)
             continue;
         int32_t *slot =
             &x->index[((n.layer * x->experts + n.expert) * EXPERT_PROJECTIONS + n.projection) * EXPERT_KINDS + n.kind];
@@ -155,6 +199,11 @@ const rules_experts *rules_experts_of(lp_rules *l)
     }
     memset(x->index, 0xff, (size_t)bytes);
     return fill(l, x) ? x : NULL;
+}
+
+const char *rules_experts_module(lp_rules *l, int64_t layer)
+{
+    return lp_name(l->r, "layers.%" PRId64 ".%s", layer, l->experts->module);
 }
 
 bool rules_has_experts(lp_rules *l, int64_t layer)

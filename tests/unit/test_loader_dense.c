@@ -247,8 +247,8 @@ static void contradictions_name_the_tensor(void **state)
                       "attention heads: 8 cannot be split into 3 equal parts");
     assert_load_fails(c, (lp_loader_options){.loader = "dense"}, "{}", LP_E_MISMATCH, "no 'num_attention_heads'");
     assert_load_fails(c, (lp_loader_options){0}, "{}", LP_E_ARGUMENT, "no 'model_type'");
-    assert_load_fails(c, (lp_loader_options){0}, "{\"model_type\": \"mamba\"}", LP_E_UNSUPPORTED,
-                      "models of type 'mamba'");
+    assert_load_fails(c, (lp_loader_options){0}, "{\"model_type\": \"whisper\"}", LP_E_UNSUPPORTED,
+                      "models of type 'whisper'");
     assert_load_fails(c, (lp_loader_options){0}, "[1, 2", LP_E_CORRUPT, "config.json is not JSON");
     assert_load_fails(c, (lp_loader_options){0}, "{\"num_hidden_layers\": \"two\"}", LP_E_CORRUPT,
                       "'num_hidden_layers' in config.json is not an integer");

@@ -1,7 +1,7 @@
 exits() { wanted=$1; shift; loadplan record "$@" && echo "accepted: $*"; test $? = "$wanted"; }
 exits 4 --checkpoint nowhere -o x.lpt
 "$PYTHON" "$SUITE/write_model.py" ckpt
-echo '{"model_type": "mamba"}' > other.json
+echo '{"model_type": "whisper"}' > other.json
 exits 3 --checkpoint ckpt --config other.json -o x.lpt
 echo 'not json' > other.json
 exits 3 --checkpoint ckpt --config other.json -o x.lpt
