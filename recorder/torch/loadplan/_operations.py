@@ -141,11 +141,12 @@ def adopt(rec, tensor: torch.Tensor) -> None:
 
 def write(rec, dst: torch.Tensor, src: torch.Tensor) -> None:
     storages = rec.storages
-    number = storages.number_of(dst)
-    if storages.is_loaded(src):
+    number, source = storages.number_of(dst), storages.number_of(src)
+    if source is not None and (storages.kind[source] != DESTINATION or storages.is_loaded(src)):
         if number is None:
             adopt(rec, dst)
-        storages.copy(dst, src)
+            number = storages.number_of(dst)
+        storages.copy_numbers(dst, number, src, source)
     elif number is None:
         dst.copy_(src)
     elif storages.kind[number] == DESTINATION and not rec.can_fill(src) and not storages.is_loaded(dst):

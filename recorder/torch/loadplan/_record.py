@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import ctypes as c
+import functools
 import os
 import re
+import threading
 from typing import Callable, Iterator, Mapping
 
 import torch
-from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ._library import LoadplanError, RecorderOptions, check, lib, scope_of
@@ -18,13 +19,16 @@ from ._storages import DESTINATION, NUMBER, OTHER, SOURCE, Storages, raw_storage
 from ._trace import Trace
 
 _BUFFER, _TIED = 8, 2
-_HOST_READS = {torch.Tensor.numpy: "numpy", torch.Tensor.tolist: "tolist", torch.Tensor.__array__: "numpy"}
 
 
 class _Dispatch(TorchDispatchMode):
     def __init__(self, recording: "Recording"):
         super().__init__()
         self._recording, self._handler = recording, dict(HANDLERS)
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # the wrapper that this avoids costs more than a view
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         handler = self._handler.get(func)
@@ -36,21 +40,43 @@ class _Dispatch(TorchDispatchMode):
             return handler(self._recording, func, args, kwargs or {})
 
 
-class _HostReads(TorchFunctionMode):
-    """What reads values without an operation that a dispatch mode sees."""
+class _HostReads:
+    """What reads values without an operation that a dispatch mode sees. A function mode would see it too, but it costs
+    every call of torch a detour; these three methods are replaced while a recording lasts."""
+
+    _NAMES = {"numpy": "numpy", "tolist": "tolist", "__array__": "numpy"}
 
     def __init__(self, recording: "Recording"):
-        super().__init__()
-        self._recording = recording
+        self._recording, self._thread = recording, threading.get_ident()
+        self._before: dict = {}
 
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        name = _HOST_READS.get(func)
-        if name is None or not isinstance(args[0], torch.Tensor) or not self._recording.storages.is_loaded(args[0]):
-            return func(*args, **(kwargs or {}))
-        self._recording.host_read(name, args[:1])
-        neutral = torch.ones(args[0].shape, dtype=torch.float32 if args[0].dtype.is_floating_point and
-                             args[0].dtype.itemsize < 2 else args[0].dtype)
-        return func(neutral, *args[1:], **(kwargs or {}))
+    def _replace(self, name: str, operation: str) -> None:
+        before = getattr(torch.Tensor, name)
+
+        @functools.wraps(before)
+        def read(tensor, *args, **kwargs):
+            recording = self._recording
+            if threading.get_ident() == self._thread:
+                with torch._C.DisableTorchFunctionSubclass():
+                    if recording.storages.is_loaded(tensor):
+                        recording.host_read(operation, [tensor])
+                        narrow = tensor.dtype.is_floating_point and tensor.dtype.itemsize < 2
+                        tensor = torch.ones(tensor.shape, dtype=torch.float32 if narrow else tensor.dtype)
+            return before(tensor, *args, **kwargs)
+
+        self._before[name] = torch.Tensor.__dict__.get(name)
+        setattr(torch.Tensor, name, read)
+
+    def __enter__(self) -> None:
+        for name, operation in self._NAMES.items():
+            self._replace(name, operation)
+
+    def __exit__(self, kind, value, traceback) -> None:
+        for name, before in self._before.items():
+            if before is None:
+                delattr(torch.Tensor, name)
+            else:
+                setattr(torch.Tensor, name, before)
 
 
 def _natural(name: str):
@@ -162,12 +188,13 @@ class Recording:
         if index < 0:
             raise LoadplanError(f"no checkpoint tensor '{name}'", "LP_E_UNKNOWN_NAME")
         self.current = index
-        made = self._given.get(index)
-        if made is None:
-            with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
-                made = self._given[index] = self.storages.source(
-                    index, lib.lp_checkpoint_at(self._checkpoint, index).contents)
-        return made.detach()  # a tensor object of its own: attributes that a loader hangs on it are its own
+        with torch._C._DisableTorchDispatch():
+            made = self._given.get(index)
+            if made is not None:
+                return made.detach()  # a tensor object of its own: attributes that a loader hangs on it are its own
+            made = self._given[index] = self.storages.source(
+                index, lib.lp_checkpoint_at(self._checkpoint, index).contents)
+        return made
 
     def weights(self, names=None) -> Iterator[tuple[str, torch.Tensor]]:
         for name in self.names() if names is None else names:

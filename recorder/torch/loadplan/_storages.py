@@ -69,8 +69,7 @@ class Memory:
         return tensor.untyped_storage()
 
 
-def raw_storage(tensor: torch.Tensor) -> torch.UntypedStorage:
-    return torch._C.TensorBase.untyped_storage(tensor)
+raw_storage = torch._C.TensorBase.untyped_storage
 
 
 def _without_prefix(path: str) -> str:
@@ -97,7 +96,9 @@ class Places:
         while frame is not None:
             code = frame.f_code
             path = code.co_filename
-            file = files[path] if path in files else self._look_up(path)
+            file = files.get(path, 0)
+            if file == 0:
+                file = self._look_up(path)
             if file is not None and code.co_name != "__torch_function__":
                 return file, frame.f_lineno
             frame = frame.f_back
@@ -132,6 +133,7 @@ class Storages:
         self.kind: list[int] = []  # by number
         self._keep: list[torch.UntypedStorage] = []  # an address must not come back under another name
         self._error = Error()
+        self._error_pointer = c.byref(self._error)
         self.refused = self.unrecorded = 0
 
     def close(self) -> None:
@@ -189,7 +191,7 @@ class Storages:
         """Whether the tensor's values come from the checkpoint, so that nobody knows them now."""
         if tensor.layout is not torch.strided:
             return False
-        number = self.number_of(tensor)
+        number = self.number.get(raw_storage(tensor)._cdata)
         if number is None:
             return False
         if self.kind[number] != DESTINATION:
@@ -211,11 +213,15 @@ class Storages:
             raise failure(self._error, status)
         return False
 
-    def copy(self, dst: torch.Tensor, src: torch.Tensor, meant: bool = False) -> bool:
+    def copy(self, dst: torch.Tensor, src: torch.Tensor) -> bool:
+        return self.copy_numbers(dst, self.number_of(dst), src, self.number_of(src))
+
+    def copy_numbers(self, dst: torch.Tensor, dst_number: int, src: torch.Tensor, src_number: int) -> bool:
         file, line = self.places.here()
-        to, source = self.strided(dst, self.number_of(dst)), self.strided(src, self.number_of(src))
-        return self.settle(lib.lp_mirror_copy(self.mirror, file, line, to.buffer_info()[0], source.buffer_info()[0], meant,
-                                              c.byref(self._error)))
+        to, source = self.strided(dst, dst_number), self.strided(src, src_number)
+        status = lib.lp_mirror_copy(self.mirror, file, line, to.buffer_info()[0], source.buffer_info()[0], False,
+                                    self._error_pointer)
+        return status == OK or self.settle(status)
 
     def copy_form(self, dst: torch.Tensor, src: array) -> bool:
         file, line = self.places.here()
