@@ -177,6 +177,12 @@ extern "C" void lp_device_push_close(lp_device_push *p)
     free(p);
 }
 
+extern "C" int64_t lp_device_push_bytes(const lp_device_push *p)
+{
+    const int64_t list = p->list != nullptr ? static_cast<int64_t>(p->capacity * sizeof(push_item)) : 0;
+    return list + (p->exec->tiles + 1) * static_cast<int64_t>(sizeof *p->work);
+}
+
 static uint32_t tiles_of(const host_list *list, uint32_t item)
 {
     return list->item_tile[item + 1] - list->item_tile[item];

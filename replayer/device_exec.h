@@ -30,6 +30,8 @@ int64_t lp_device_exec_bytes(const lp_device_exec *exec); /* device memory that 
 int lp_device_push_open(lp_device_push **out, lp_device_exec *exec, uint32_t capacity);
 void lp_device_push_close(lp_device_push *push); /* NULL is allowed; its last run must be complete */
 
+int64_t lp_device_push_bytes(const lp_device_push *push); /* device memory that it holds */
+
 /* Says what to move: ascending items and where each begins in device memory. Waits until the run before has taken its
  * list, uploads, and lists the tiles on `stream`. */
 int lp_device_push_set(lp_device_push *push, const uint32_t *item, const void *const *base, uint32_t count,

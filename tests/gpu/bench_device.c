@@ -6,10 +6,10 @@
  *
  *   bench_device [--json]
  */
-#include "gpu_testing.h"
+#include "gpu_timing.h"
 #include "layouts/layout.h"
 
-enum { REPEATS = 21, SETS = 4 };
+enum { SETS = 4 }; /* layers that take turns, so that none finds its bytes in the cache */
 
 static bool is_json;
 
@@ -67,18 +67,6 @@ static void add_scalar(layer *l, char *dest, int64_t *src_at)
     l->bytes += 4;
 }
 
-/* Random bytes: constant data can run faster. A block of them is repeated. */
-static void fill_random(char *data, int64_t bytes)
-{
-    enum { BLOCK = 4 << 20 };
-    static uint64_t block[BLOCK / 8];
-    uint64_t state = 7;
-    for (int i = 0; i < BLOCK / 8; i++)
-        block[i] = next_random(&state);
-    for (int64_t at = 0; at < bytes; at += BLOCK)
-        CUDA(cudaMemcpy(data + at, block, (size_t)(bytes - at < BLOCK ? bytes - at : BLOCK), cudaMemcpyHostToDevice));
-}
-
 static layer make_layer(int64_t experts, int64_t hidden, int64_t intermediate, int parts)
 {
     lp_error err;
@@ -123,75 +111,24 @@ static void free_layer(layer *l)
     free(l->item);
 }
 
-static int by_value(const void *a, const void *b)
+/* The layers of one measurement. */
+typedef struct turns {
+    layer *set;
+    int sets;
+} turns;
+
+static void run_push(void *context, int round)
 {
-    const float x = *(const float *)a, y = *(const float *)b;
-    return (x > y) - (x < y);
-}
-
-typedef struct timing {
-    double least, median; /* seconds */
-} timing;
-
-static timing summary(float ms[REPEATS])
-{
-    qsort(ms, REPEATS, sizeof ms[0], by_value);
-    return (timing){ms[0] * 1e-3, ms[REPEATS / 2] * 1e-3};
-}
-
-typedef void (*work_fn)(layer *l);
-
-/* One after another, the queue never empty: what a reload of many layers sees. Several layers take turns, so that none
- * finds its bytes in the cache. */
-static timing measure_row(work_fn run, layer *set, int sets)
-{
-    float t[REPEATS];
-    cudaEvent_t mark[REPEATS + 1];
-    for (int i = 0; i <= REPEATS; i++)
-        CUDA(cudaEventCreate(&mark[i]));
-    for (int i = 0; i < sets; i++)
-        run(&set[i]);
-    for (int i = 0; i < REPEATS; i++) {
-        CUDA(cudaEventRecord(mark[i], NULL));
-        run(&set[i % sets]);
-    }
-    CUDA(cudaEventRecord(mark[REPEATS], NULL));
-    CUDA(cudaDeviceSynchronize());
-    for (int i = 0; i < REPEATS; i++)
-        CUDA(cudaEventElapsedTime(&t[i], mark[i], mark[i + 1]));
-    for (int i = 0; i <= REPEATS; i++)
-        CUDA(cudaEventDestroy(mark[i]));
-    return summary(t);
-}
-
-/* Each from an idle GPU: the host's calls are in it too. */
-static timing measure_alone(work_fn run, layer *set, int sets)
-{
-    float t[REPEATS];
-    cudaEvent_t from, to;
-    CUDA(cudaEventCreate(&from));
-    CUDA(cudaEventCreate(&to));
-    for (int i = 0; i < REPEATS; i++) {
-        CUDA(cudaDeviceSynchronize());
-        CUDA(cudaEventRecord(from, NULL));
-        run(&set[i % sets]);
-        CUDA(cudaEventRecord(to, NULL));
-        CUDA(cudaEventSynchronize(to));
-        CUDA(cudaEventElapsedTime(&t[i], from, to));
-    }
-    CUDA(cudaEventDestroy(from));
-    CUDA(cudaEventDestroy(to));
-    return summary(t);
-}
-
-static void run_push(layer *l)
-{
+    const turns *t = context;
+    const layer *l = &t->set[round % t->sets];
     CUDA(lp_device_push_set(l->push, l->item, l->base, l->items, NULL));
     CUDA(lp_device_push_run(l->push, NULL));
 }
 
-static void run_copy(layer *l)
+static void run_copy(void *context, int round)
 {
+    const turns *t = context;
+    const layer *l = &t->set[round % t->sets];
     CUDA(cudaMemcpyAsync(l->dest, l->source, (size_t)l->bytes, cudaMemcpyDeviceToDevice, NULL));
 }
 
@@ -224,9 +161,10 @@ static void bench(const char *name, int64_t experts, int64_t hidden, int64_t int
     layer set[SETS];
     for (int i = 0; i < SETS; i++)
         set[i] = make_layer(experts, hidden, intermediate, parts);
-    const timing copy = measure_row(run_copy, set, SETS), push = measure_row(run_push, set, SETS);
-    const timing copy_again = measure_row(run_copy, set, SETS);
-    const timing alone_copy = measure_alone(run_copy, set, SETS), alone = measure_alone(run_push, set, SETS);
+    turns t = {set, SETS};
+    const timing copy = measure_row(run_copy, &t), push = measure_row(run_push, &t);
+    const timing copy_again = measure_row(run_copy, &t);
+    const timing alone_copy = measure_alone(run_copy, &t), alone = measure_alone(run_push, &t);
     print_case(name, set, push, faster(copy, copy_again), alone, alone_copy, bar);
     for (int i = 0; i < SETS; i++)
         free_layer(&set[i]);
@@ -258,16 +196,17 @@ static void bench_many(void)
     must(lp_device_program_end(l.program, &err), &err);
     CUDA(lp_device_exec_open(&l.exec, l.program));
     CUDA(lp_device_push_open(&l.push, l.exec, l.items));
+    turns t = {&l, 1};
     float host[REPEATS];
     for (int i = 0; i < REPEATS; i++) {
         CUDA(cudaDeviceSynchronize());
-        const double t = now_seconds();
-        run_push(&l);
-        host[i] = (float)(1e3 * (now_seconds() - t));
+        const double start = now_seconds();
+        run_push(&t, 0);
+        host[i] = (float)(1e3 * (now_seconds() - start));
     }
     const timing host_time = summary(host);
-    const timing copy = measure_row(run_copy, &l, 1), push = measure_row(run_push, &l, 1);
-    const timing alone_copy = measure_alone(run_copy, &l, 1), alone = measure_alone(run_push, &l, 1);
+    const timing copy = measure_row(run_copy, &t), push = measure_row(run_push, &t);
+    const timing alone_copy = measure_alone(run_copy, &t), alone = measure_alone(run_push, &t);
     print_case("37,000 tensors", &l, push, copy, alone, alone_copy, 1 / 1.15);
     if (is_json)
         printf("{\"case\": \"37,000 tensors, host\", \"median_ms\": %.4f, \"bar_ms\": 5}\n", host_time.median * 1e3);

@@ -1,44 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What GPU tests and benchmarks share: checked CUDA calls, the loud skip, random numbers, timing. */
+/* What GPU tests and benchmarks share: random numbers, a reference for maps, the clock. */
 #ifndef GPU_TESTING_H
 #define GPU_TESTING_H
 
+#include "gpu_check.h"
 #include "replayer/device_exec.h"
 
-#include <cuda_runtime_api.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <time.h>
-
-#define CUDA(call)                                                                                                     \
-    do {                                                                                                               \
-        const cudaError_t cuda_code_ = (cudaError_t)(call);                                                            \
-        if (cuda_code_ != cudaSuccess) {                                                                               \
-            fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(cuda_code_));             \
-            exit(1);                                                                                                   \
-        }                                                                                                              \
-    } while (0)
-
-#define CHECK(condition, ...)                                                                                          \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "%s:%d: ", __FILE__, __LINE__);                                                            \
-            fprintf(stderr, __VA_ARGS__);                                                                              \
-            fputc('\n', stderr);                                                                                       \
-            exit(1);                                                                                                   \
-        }                                                                                                              \
-    } while (0)
-
-/* Exits with 77 and the reason on the first line when there is no usable GPU. */
-static inline void need_gpu(void)
-{
-    int count = 0;
-    const cudaError_t code = cudaGetDeviceCount(&count);
-    if (code == cudaSuccess && count > 0)
-        return;
-    printf("SKIPPED: no GPU (%s)\n", code != cudaSuccess ? cudaGetErrorString(code) : "no device");
-    exit(77);
-}
 
 static inline uint64_t next_random(uint64_t *state)
 {

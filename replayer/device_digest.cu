@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The sums of the value digest, docs/value-digest.md. */
+#include "replayer/device_digest.h"
+
+#include <cuda_runtime.h>
+
+enum { DIGEST_BLOCK = 256, DIGEST_BLOCKS_PER_SM = 6, PACKETS_AHEAD = 2 };
+
+#define LANE0_STEP 0x9e3779b97f4a7c15u
+#define LANE1_STEP 0xc2b2ae3d27d4eb4fu
+#define LANE1_KEY  0x165667b19e3779f9u
+#define MIX_1      0xd6e8feb86659fd93u
+#define MIX_2      0xa0761d6478bd642fu
+
+struct sums {
+    uint64_t lane[2];
+};
+
+/* The second half of mix: x was multiplied once. */
+__device__ __forceinline__ uint64_t mix_rest(uint64_t x)
+{
+    x ^= x >> 29;
+    x *= MIX_2;
+    return x ^ x >> 32;
+}
+
+__device__ __forceinline__ uint64_t mix(uint64_t x)
+{
+    return mix_rest((x ^ x >> 32) * MIX_1);
+}
+
+/* `steps` is (position + 1) * LANE0_STEP, `place` is mix(position). */
+__device__ __forceinline__ void add_word(sums &s, uint64_t word, uint64_t steps, uint64_t place)
+{
+    s.lane[0] += mix(word + steps);
+    s.lane[1] += mix((word ^ LANE1_KEY) * LANE1_STEP + place);
+}
+
+__device__ __forceinline__ uint64_t load_part(const char *at, uint32_t bytes)
+{
+    switch (bytes) {
+    case 1:
+        return *reinterpret_cast<const uint8_t *>(at);
+    case 2:
+        return *reinterpret_cast<const uint16_t *>(at);
+    case 4:
+        return *reinterpret_cast<const uint32_t *>(at);
+    default:
+        return *reinterpret_cast<const uint64_t *>(at);
+    }
+}
+
+__device__ __forceinline__ uint64_t load_word(const lp_digest_job &job, const char *at)
+{
+    uint64_t word = 0;
+    for (uint32_t p = 0; p < job.parts; p++)
+        word |= load_part(at + p * job.part_off, job.part_bytes) << (8 * p * job.part_bytes);
+    return word;
+}
+
+/* Where packet `index` begins. SMALL: numbers of packets are below 2^31. */
+template <bool SMALL>
+__device__ __forceinline__ void locate(const lp_digest_job &job, uint64_t index, int64_t &off, uint64_t &pos)
+{
+    off = 0;
+    pos = 0;
+    for (uint32_t k = 0; k < job.rank; k++) {
+        const lp_digest_mode &m = job.mode[k];
+        uint64_t rest;
+        if (k + 1 == job.rank)
+            rest = 0;
+        else if (SMALL)
+            rest = m.extent.value == 1 ? index
+                                       : __umulhi(static_cast<uint32_t>(index), m.extent.multiplier) >> m.extent.shift;
+        else
+            rest = index / m.extent.value;
+        const uint64_t digit = index - rest * m.extent.value;
+        off += static_cast<int64_t>(digit) * m.off;
+        pos += digit * m.pos;
+        index = rest;
+    }
+}
+
+__device__ __forceinline__ uint64_t join(uint32_t low, uint32_t high)
+{
+    return static_cast<uint64_t>(high) << 32 | low;
+}
+
+/* Adds the four words of a packet. Below 2^32 the first step of mix(position) does nothing, so that its product goes on
+ * from word to word by an addition. */
+template <bool SMALL>
+__device__ __forceinline__ void add_packet(sums &s, const uint64_t word[4], uint64_t pos, uint64_t word_pos)
+{
+    uint64_t steps = (pos + 1) * LANE0_STEP, product = pos * MIX_1;
+    const uint64_t more_steps = word_pos * LANE0_STEP, more_product = word_pos * MIX_1;
+#pragma unroll
+    for (int w = 0; w < 4; w++) {
+        add_word(s, word[w], steps, SMALL ? mix_rest(product) : mix(pos + w * word_pos));
+        steps += more_steps;
+        product += more_product;
+    }
+}
+
+template <bool SMALL> __device__ __forceinline__ void sum_vectors(const lp_digest_job &job, const char *data, sums &s)
+{
+    const uint64_t stride = static_cast<uint64_t>(gridDim.x) * DIGEST_BLOCK;
+    const int64_t second = job.parts == 1 ? 16 : job.part_off;
+    for (uint64_t first = blockIdx.x * DIGEST_BLOCK + threadIdx.x; first < job.packets;
+         first += PACKETS_AHEAD * stride) {
+        uint4 low[PACKETS_AHEAD], high[PACKETS_AHEAD];
+        uint64_t pos[PACKETS_AHEAD];
+#pragma unroll
+        for (int j = 0; j < PACKETS_AHEAD; j++)
+            if (first + j * stride < job.packets) {
+                int64_t off;
+                locate<SMALL>(job, first + j * stride, off, pos[j]);
+                low[j] = __ldcs(reinterpret_cast<const uint4 *>(data + off));
+                high[j] = __ldcs(reinterpret_cast<const uint4 *>(data + off + second));
+            }
+#pragma unroll
+        for (int j = 0; j < PACKETS_AHEAD; j++)
+            if (first + j * stride < job.packets) {
+                const uint4 a = low[j], b = high[j];
+                uint64_t word[4] = {join(a.x, a.y), join(a.z, a.w), join(b.x, b.y), join(b.z, b.w)};
+                if (job.parts == 2) {
+                    word[0] = join(a.x, b.x);
+                    word[1] = join(a.y, b.y);
+                    word[2] = join(a.z, b.z);
+                    word[3] = join(a.w, b.w);
+                }
+                add_packet<SMALL>(s, word, pos[j], job.word_pos);
+            }
+    }
+}
+
+template <bool SMALL> __device__ __forceinline__ void sum_words(const lp_digest_job &job, const char *data, sums &s)
+{
+    const uint64_t stride = static_cast<uint64_t>(gridDim.x) * DIGEST_BLOCK;
+    for (uint64_t i = blockIdx.x * DIGEST_BLOCK + threadIdx.x; i < job.packets; i += stride) {
+        int64_t off;
+        uint64_t pos;
+        locate<SMALL>(job, i, off, pos);
+        for (uint32_t w = 0; w < job.words; w++)
+            add_word(s, load_word(job, data + off + w * job.word_off), (pos + w * job.word_pos + 1) * LANE0_STEP,
+                     mix(pos + w * job.word_pos));
+    }
+}
+
+/* Byte by byte: tensors whose rows are no multiple of a word, and tails. */
+__device__ __noinline__ void sum_odd(const lp_digest_job &job, const char *data, sums &s)
+{
+    const uint64_t stride = static_cast<uint64_t>(gridDim.x) * DIGEST_BLOCK;
+    for (uint64_t i = blockIdx.x * DIGEST_BLOCK + threadIdx.x; i < job.packets; i += stride) {
+        uint64_t word = 0;
+        for (int64_t b = 0; b < 8 && static_cast<int64_t>(i) * 8 + b < job.bytes; b++) {
+            const int64_t at = static_cast<int64_t>(i) * 8 + b;
+            int64_t off;
+            uint64_t pos;
+            locate<false>(job, static_cast<uint64_t>(at / job.unit), off, pos);
+            word |= static_cast<uint64_t>(static_cast<uint8_t>(data[off + at % job.unit])) << (8 * b);
+        }
+        add_word(s, word, (i + 1) * LANE0_STEP, mix(i));
+    }
+}
+
+template <bool SMALL>
+__global__ void __launch_bounds__(DIGEST_BLOCK)
+    value_sum(const __grid_constant__ lp_digest_job job, const char *data, uint64_t *sum)
+{
+    __shared__ sums warp_sums[DIGEST_BLOCK / 32];
+    sums s = {};
+    if (job.is_odd)
+        sum_odd(job, data, s);
+    else if (job.has_vectors)
+        sum_vectors<SMALL>(job, data, s);
+    else
+        sum_words<SMALL>(job, data, s);
+    for (int lane = 0; lane < 2; lane++)
+        for (int step = 16; step > 0; step /= 2)
+            s.lane[lane] += __shfl_xor_sync(0xffffffffu, s.lane[lane], step);
+    if (threadIdx.x % 32 == 0)
+        warp_sums[threadIdx.x / 32] = s;
+    __syncthreads();
+    if (threadIdx.x < 2) {
+        uint64_t total = 0;
+        for (int w = 0; w < DIGEST_BLOCK / 32; w++)
+            total += warp_sums[w].lane[threadIdx.x];
+        static_assert(sizeof(unsigned long long) == sizeof(uint64_t), "atomicAdd takes an unsigned long long");
+        atomicAdd(reinterpret_cast<unsigned long long *>(sum + threadIdx.x), total);
+    }
+}
+
+extern "C" int lp_device_value_sum(const lp_digest_job *job, const void *data, uint64_t *sum, void *stream)
+{
+    int device = 0, processors = 0;
+    cudaError_t code = cudaSuccess;
+    if (job->packets == 0)
+        return 0;
+    code = cudaGetDevice(&device);
+    if (code == cudaSuccess)
+        code = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+    if (code == cudaSuccess) {
+        const uint64_t wanted = (job->packets + DIGEST_BLOCK - 1) / DIGEST_BLOCK;
+        const uint64_t most = static_cast<uint64_t>(processors) * DIGEST_BLOCKS_PER_SM;
+        const unsigned blocks = static_cast<unsigned>(wanted < most ? wanted : most);
+        const char *from = static_cast<const char *>(data);
+        cudaStream_t s = static_cast<cudaStream_t>(stream);
+        if (job->packets < 0x80000000u && job->bytes / 8 < 0x100000000)
+            value_sum<true><<<blocks, DIGEST_BLOCK, 0, s>>>(*job, from, sum);
+        else
+            value_sum<false><<<blocks, DIGEST_BLOCK, 0, s>>>(*job, from, sum);
+        code = cudaGetLastError();
+    }
+    if (code != cudaSuccess)
+        cudaGetLastError();
+    return static_cast<int>(code);
+}

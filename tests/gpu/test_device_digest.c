@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The value digest on the device is that of the CPU: tensors of any unit, permuted strides with gaps, odd addresses,
+ * rows that are no multiple of a word. A swap of two words must change it.
+ *
+ *   test_device_digest [tensors] [seed]
+ */
+#include "gpu_testing.h"
+#include "replayer/device_digest.h"
+
+enum { ARENA_BYTES = 8 << 20, LOGICAL_BYTES = 1 << 20 };
+
+static void random_form(uint64_t *state, lp_form *form)
+{
+    static const int64_t units[] = {1, 1, 2, 4, 4, 8, 16, 32, 3, 12};
+    static const int64_t extents[] = {1, 2, 3, 4, 5, 8, 8, 16, 32, 64, 7, 100};
+    int order[4];
+    *form = (lp_form){.unit = units[random_below(state, sizeof units / sizeof units[0])],
+                      .ndim = (int32_t)random_below(state, 5)};
+    form->bytes = form->unit;
+    for (int d = 0; d < form->ndim; d++) {
+        int64_t extent = extents[random_below(state, sizeof extents / sizeof extents[0])];
+        if (form->bytes * extent > LOGICAL_BYTES / 4)
+            extent = 1;
+        form->shape[d] = extent;
+        form->bytes *= extent;
+        order[d] = d;
+    }
+    if (random_below(state, 3) > 0)
+        for (int d = form->ndim - 1; d > 0; d--) {
+            const int j = (int)random_below(state, d + 1), swap = order[d];
+            order[d] = order[j];
+            order[j] = swap;
+        }
+    int64_t stride = form->unit;
+    for (int i = form->ndim - 1; i >= 0; i--) {
+        if (random_below(state, 6) == 0)
+            stride += form->unit * random_below(state, 4);
+        form->stride[order[i]] = stride;
+        stride *= form->shape[order[i]];
+    }
+    form->span = stride;
+}
+
+/* Logical bytes in row-major order. */
+static void gather(const lp_form *form, const uint8_t *data, uint8_t *out)
+{
+    for (int64_t i = 0; i < form->bytes / form->unit; i++) {
+        int64_t index = i, off = 0;
+        for (int d = form->ndim - 1; d >= 0; d--) {
+            off += index % form->shape[d] * form->stride[d];
+            index /= form->shape[d];
+        }
+        memcpy(out + i * form->unit, data + off, (size_t)form->unit);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const long tensors = argc > 1 ? strtol(argv[1], NULL, 10) : 3000;
+    uint64_t state = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
+    static uint8_t host[ARENA_BYTES], logical[LOGICAL_BYTES];
+    need_gpu();
+    char *device;
+    uint64_t *sum;
+    CUDA(cudaMalloc((void **)&device, ARENA_BYTES));
+    CUDA(cudaMalloc((void **)&sum, 16));
+    for (int64_t i = 0; i < ARENA_BYTES; i += 8) {
+        const uint64_t word = next_random(&state);
+        memcpy(host + i, &word, 8);
+    }
+    CUDA(cudaMemcpy(device, host, ARENA_BYTES, cudaMemcpyHostToDevice));
+    long odd = 0, vectors = 0, words = 0;
+    for (long n = 0; n < tensors; n++) {
+        const uint64_t seed = state;
+        lp_form form;
+        lp_digest_job job;
+        lp_error err;
+        random_form(&state, &form);
+        CHECK(form.span < ARENA_BYTES - 64 && form.bytes <= LOGICAL_BYTES, "the generator made too large a tensor");
+        const int64_t at = random_below(&state, 2) == 0 ? random_below(&state, 4) * 16 : random_below(&state, 64);
+        gather(&form, host + at, logical);
+        lp_value_sum wanted = {{0, 0}}, seen;
+        lp_value_sum_add(&wanted, 0, logical, form.bytes);
+        CHECK(lp_digest_job_of(&job, &form, (uint64_t)(uintptr_t)(device + at), &err) == LP_OK, "%s", err.text);
+        CUDA(cudaMemset(sum, 0, 16));
+        CUDA(lp_device_value_sum(&job, device + at, sum, NULL));
+        CUDA(cudaMemcpy(&seen, sum, 16, cudaMemcpyDeviceToHost));
+        CHECK(memcmp(&seen, &wanted, sizeof seen) == 0, "seed %llu: %016llx %016llx, should be %016llx %016llx",
+              (unsigned long long)seed, (unsigned long long)seen.lane[0], (unsigned long long)seen.lane[1],
+              (unsigned long long)wanted.lane[0], (unsigned long long)wanted.lane[1]);
+        odd += job.is_odd;
+        vectors += job.has_vectors;
+        words += !job.is_odd && !job.has_vectors;
+    }
+    CHECK(odd > 0 && vectors > 0 && words > 0, "a way of reading was not tested");
+
+    /* Two rows change places: same words, other digest. */
+    const lp_form rows = {.unit = 256, .bytes = 1024, .span = 1024, .ndim = 1, .shape = {4}, .stride = {256}};
+    const lp_form swapped = {.unit = 256, .bytes = 1024, .span = 1024, .ndim = 1, .shape = {4}, .stride = {-256}};
+    lp_value_sum one, other;
+    lp_digest_job job;
+    CHECK(lp_digest_job_of(&job, &rows, (uint64_t)(uintptr_t)device, NULL) == LP_OK, "no job");
+    CUDA(cudaMemset(sum, 0, 16));
+    CUDA(lp_device_value_sum(&job, device, sum, NULL));
+    CUDA(cudaMemcpy(&one, sum, 16, cudaMemcpyDeviceToHost));
+    CHECK(lp_digest_job_of(&job, &swapped, (uint64_t)(uintptr_t)(device + 768), NULL) == LP_OK, "no job");
+    CUDA(cudaMemset(sum, 0, 16));
+    CUDA(lp_device_value_sum(&job, device + 768, sum, NULL));
+    CUDA(cudaMemcpy(&other, sum, 16, cudaMemcpyDeviceToHost));
+    CHECK(one.lane[0] != other.lane[0] && one.lane[1] != other.lane[1], "rows in another order have the same digest");
+    printf("%ld tensors: %ld by vectors, %ld by words, %ld by bytes: equal to the CPU's\n", tensors, vectors, words,
+           odd);
+    CUDA(cudaFree(device));
+    CUDA(cudaFree(sum));
+    return 0;
+}
