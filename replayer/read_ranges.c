@@ -14,7 +14,7 @@ enum {
     CHUNK_BYTES = 1 << 20,
     READERS_MAX = 16,             /* more do not read faster, and each has a slot */
     ALONE_BYTES = 4 << 20,        /* less is read before a thread is started */
-    DIRECT_LEAST_BYTES = 64 << 20 /* of a file, to be worth a look at what is cached */
+    DIRECT_LEAST_BYTES = 16 << 20 /* of a file, to be worth a look at what is cached */
 };
 
 typedef struct todo {
