@@ -16,16 +16,16 @@ void rec_add_write(lp_recorder *r, const rec_write *w)
     dest->last_write = (uint32_t)r->write_count++;
 }
 
-void rec_put(const char *file, int line, lp_tensor dst, const rec_piece *piece, int64_t src_off, int64_t dst_off)
+void rec_put(const char *file, int line, const lp_tensor *dst, const rec_piece *piece, int64_t src_off, int64_t dst_off)
 {
-    lp_recorder *r = dst.recorder;
-    if (dst.kind == LP_TENSOR_DEST) {
+    lp_recorder *r = dst->recorder;
+    if (dst->kind == LP_TENSOR_DEST) {
         const rec_write w = {.map = piece->map,
                              .src_off = src_off,
                              .dst_off = dst_off,
                              .fill_bits = piece->fill_bits,
                              .name = piece->name,
-                             .dest = dst.base,
+                             .dest = dst->base,
                              .provenance = rec_provenance(r, file, line, piece->flags),
                              .kind = REC_BYTES,
                              .src_dtype = piece->src_dtype,
@@ -45,7 +45,7 @@ void rec_put(const char *file, int line, lp_tensor dst, const rec_piece *piece, 
         if (moved.map == NULL)
             return;
     }
-    if (rec_write_piece(r, dst.base, &moved, &err) != LP_OK)
+    if (rec_write_piece(r, dst->base, &moved, &err) != LP_OK)
         rec_misuse_error(file, line, r, &err);
 }
 
@@ -58,17 +58,17 @@ void rec_copy_failed(const char *file, int line, lp_tensor dst, lp_tensor src, c
         rec_misuse_error(file, line, r, err);
 }
 
-static void copy_source(const char *file, int line, lp_tensor dst, lp_tensor src)
+static void copy_source(const char *file, int line, const lp_tensor *dst, const lp_tensor *src)
 {
-    lp_recorder *r = dst.recorder;
-    const lp_dtype from = src.view.dtype, to = dst.view.dtype;
-    rec_piece piece = {.name = src.base, .flags = src.flags};
+    lp_recorder *r = dst->recorder;
+    const lp_dtype from = src->view.dtype, to = dst->view.dtype;
+    rec_piece piece = {.name = src->base, .flags = src->flags};
     int64_t src_off, dst_off;
     lp_error err;
-    const lp_status status = rec_map_copy(r, &dst.view, rec_memory_bytes(r, dst), &src.view, rec_memory_bytes(r, src),
+    const lp_status status = rec_map_copy(r, &dst->view, rec_memory_bytes(r, dst), &src->view, rec_memory_bytes(r, src),
                                           &piece.map, &src_off, &dst_off, &err);
     if (status != LP_OK) {
-        rec_copy_failed(file, line, dst, src, &err);
+        rec_copy_failed(file, line, *dst, *src, &err);
         return;
     }
     if (piece.map->nbox == 0)
@@ -76,29 +76,29 @@ static void copy_source(const char *file, int line, lp_tensor dst, lp_tensor src
     if (lp_cast_kind_of(from, to) == LP_CAST_VALUES) {
         piece.src_dtype = (uint8_t)from;
         piece.dst_dtype = (uint8_t)to;
-        if (src.cast_to == 0)
+        if (src->cast_to == 0)
             piece.flags |= LP_PROV_IMPLICIT_CAST;
     }
     rec_put(file, line, dst, &piece, src_off, dst_off);
 }
 
 /* Whether writes into t mean anything. */
-static bool is_writable(const char *file, int line, lp_tensor t, const char *operation)
+static bool is_writable(const char *file, int line, const lp_tensor *t, const char *operation)
 {
-    switch ((lp_tensor_kind)t.kind) {
+    switch ((lp_tensor_kind)t->kind) {
     case LP_TENSOR_DEST: {
-        const lp_destination *row = &t.recorder->dest[t.base].row;
+        const lp_destination *row = &t->recorder->dest[t->base].row;
         if (row->flags & LP_DEST_NO_LOADER) {
-            rec_misuse(file, line, t.recorder, LP_E_MISUSE, "%s into '%s', which no loader writes", operation,
+            rec_misuse(file, line, t->recorder, LP_E_MISUSE, "%s into '%s', which no loader writes", operation,
                        row->name);
             return false;
         }
-        if (t.cast_to != 0)
+        if (t->cast_to != 0)
             break;
         return true;
     }
     case LP_TENSOR_TEMPORARY:
-        if (t.cast_to != 0)
+        if (t->cast_to != 0)
             break;
         return true;
     case LP_TENSOR_SOURCE:
@@ -107,20 +107,20 @@ static bool is_writable(const char *file, int line, lp_tensor t, const char *ope
     case LP_TENSOR_BEGIN:
         break;
     }
-    rec_misuse(file, line, t.recorder, LP_E_MISUSE, "%s into something that is not a destination", operation);
+    rec_misuse(file, line, t->recorder, LP_E_MISUSE, "%s into something that is not a destination", operation);
     return false;
 }
 
 lp_tensor lp_copy_at(const char *file, int line, lp_tensor dst, lp_tensor src)
 {
     lp_recorder *r = dst.recorder != NULL ? dst.recorder : src.recorder;
-    if (r == NULL || !rec_usable(file, line, r, dst) || !rec_usable(file, line, r, src))
+    if (r == NULL || !rec_usable(file, line, r, &dst) || !rec_usable(file, line, r, &src))
         return dst;
     if (dst.kind == LP_TENSOR_SOURCE) {
         rec_refuse_tensor(file, line, dst, rec_invalid(r), "copy_", "writes to a checkpoint tensor");
         return dst;
     }
-    if (!is_writable(file, line, dst, "a copy"))
+    if (!is_writable(file, line, &dst, "a copy"))
         return dst;
     const bool casts_twice = src.cast_to != 0 && src.cast_to != dst.view.dtype;
     bool computed = false;
@@ -154,7 +154,7 @@ lp_tensor lp_copy_at(const char *file, int line, lp_tensor dst, lp_tensor src)
         src.base = (uint32_t)temporary;
         rec_copy_pieces(file, line, dst, src);
     } else {
-        copy_source(file, line, dst, src);
+        copy_source(file, line, &dst, &src);
     }
     return dst;
 }
@@ -182,7 +182,7 @@ static bool find_trigger(const char *file, int line, lp_recorder *r, lp_tensor t
         *name = LP_NAME_BEGIN;
         return true;
     }
-    if (!rec_usable(file, line, r, trigger))
+    if (!rec_usable(file, line, r, &trigger))
         return false;
     one_name one = {.count = 0};
     rec_names_of(r, trigger, take_name, &one);
@@ -212,7 +212,7 @@ static bool fill_whole_bytes(lp_tensor *into, uint64_t *bits, lp_error *err)
 lp_tensor lp_fill_at(const char *file, int line, lp_tensor dst, uint64_t bits, lp_tensor trigger)
 {
     lp_recorder *r = dst.recorder != NULL ? dst.recorder : trigger.recorder;
-    if (r == NULL || !rec_usable(file, line, r, dst))
+    if (r == NULL || !rec_usable(file, line, r, &dst))
         return dst;
     rec_piece piece = {.is_fill = true};
     lp_tensor into = dst;
@@ -223,7 +223,7 @@ lp_tensor lp_fill_at(const char *file, int line, lp_tensor dst, uint64_t bits, l
         piece.name = dst.base;
         into.kind = LP_TENSOR_TEMPORARY;
         into.base = (uint32_t)shadow;
-    } else if (!is_writable(file, line, dst, "a fill") || !find_trigger(file, line, r, trigger, &piece.name)) {
+    } else if (!is_writable(file, line, &dst, "a fill") || !find_trigger(file, line, r, trigger, &piece.name)) {
         return dst;
     }
     lp_error err;
@@ -233,14 +233,14 @@ lp_tensor lp_fill_at(const char *file, int line, lp_tensor dst, uint64_t bits, l
     }
     const int element_bits = lp_dtype_bits(into.view.dtype);
     const lp_map *map = NULL;
-    if (lp_map_fill(&map, &piece.fill_bits, &into.view, rec_memory_bytes(r, into), bits, element_bits / 8,
+    if (lp_map_fill(&map, &piece.fill_bits, &into.view, rec_memory_bytes(r, &into), bits, element_bits / 8,
                     r->platform.alloc, &err) != LP_OK) {
         rec_misuse_error(file, line, r, &err);
         return dst;
     }
     piece.map = rec_own(r, map);
     if (piece.map != NULL && piece.map->nbox > 0)
-        rec_put(file, line, into, &piece, 0, 0);
+        rec_put(file, line, &into, &piece, 0, 0);
     return dst;
 }
 

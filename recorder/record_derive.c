@@ -326,7 +326,7 @@ static lp_status place_result(const char *file, int line, lp_tensor dst, lp_tens
             return LP_E_REFUSED; /* said already */
     }
     const lp_map *map = NULL;
-    LP_TRY(lp_map_copy(&map, &dst.view, rec_memory_bytes(r, dst), &value->view, rec_memory_bytes(r, *value),
+    LP_TRY(lp_map_copy(&map, &dst.view, rec_memory_bytes(r, &dst), &value->view, rec_memory_bytes(r, value),
                        r->platform.alloc, err));
     *out = rec_own(r, map);
     return *out != NULL ? LP_OK : lp_fail_memory(err);
@@ -374,7 +374,7 @@ void rec_copy_value(const char *file, int line, lp_tensor dst, lp_tensor value, 
 
 void lp_derive_at(const char *file, int line, lp_recorder *r, lp_tensor dest, lp_tensor expression)
 {
-    if (!rec_usable(file, line, r, dest) || !rec_usable(file, line, r, expression))
+    if (!rec_usable(file, line, r, &dest) || !rec_usable(file, line, r, &expression))
         return;
     if (dest.kind != LP_TENSOR_DEST)
         rec_misuse(file, line, r, LP_E_MISUSE, "a derive into something that is not a destination");
@@ -385,7 +385,7 @@ void lp_derive_at(const char *file, int line, lp_recorder *r, lp_tensor dest, lp
 void lp_require_close_at(const char *file, int line, lp_recorder *r, lp_tensor a, lp_tensor b, double rtol,
                          const char *text)
 {
-    if (!rec_usable(file, line, r, a) || !rec_usable(file, line, r, b))
+    if (!rec_usable(file, line, r, &a) || !rec_usable(file, line, r, &b))
         return;
     const lp_tensor left = lp_to_f32_at(file, line, a), right = lp_to_f32_at(file, line, b);
     const int64_t x = rec_value_of(file, line, left), y = x >= 0 ? rec_value_of(file, line, right) : -1;

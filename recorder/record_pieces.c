@@ -221,7 +221,7 @@ void rec_copy_pieces(const char *file, int line, lp_tensor dst, lp_tensor src)
     const lp_dtype from = src.view.dtype, to = dst.view.dtype;
     const lp_map *made = NULL, *copy = NULL;
     lp_error err;
-    lp_status status = lp_map_copy(&made, &dst.view, rec_memory_bytes(r, dst), &src.view, rec_memory_bytes(r, src),
+    lp_status status = lp_map_copy(&made, &dst.view, rec_memory_bytes(r, &dst), &src.view, rec_memory_bytes(r, &src),
                                    r->platform.alloc, &err);
     if (status == LP_OK)
         status = keep(r, made, &copy, &err);
@@ -243,7 +243,7 @@ void rec_copy_pieces(const char *file, int line, lp_tensor dst, lp_tensor src)
             continue;
         copied_bytes += part->dst_bytes;
         through.flags |= flags;
-        rec_put(file, line, dst, &through, 0, 0);
+        rec_put(file, line, &dst, &through, 0, 0);
     }
     if (status != LP_OK)
         rec_copy_failed(file, line, dst, src, &err);

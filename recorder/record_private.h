@@ -159,7 +159,7 @@ lp_tensor rec_misuse_error(const char *file, int line, lp_recorder *r, const lp_
 lp_tensor rec_no_memory(lp_recorder *r);
 
 /* False when a tensor is invalid, or belongs to another recorder; either is kept as misuse. */
-bool rec_usable(const char *file, int line, lp_recorder *r, lp_tensor t);
+bool rec_usable(const char *file, int line, lp_recorder *r, const lp_tensor *t);
 
 /* Index of a place for lp_trace_provenance; LP_NONE (and kept as misuse) when that fails. */
 uint32_t rec_provenance(lp_recorder *r, const char *file, int line, uint32_t flags);
@@ -168,7 +168,7 @@ uint32_t rec_provenance(lp_recorder *r, const char *file, int line, uint32_t fla
 const lp_map *rec_own(lp_recorder *r, const lp_map *map);
 
 /* Bytes of the memory that a tensor is a view of, counted from the view's origin. */
-int64_t rec_memory_bytes(const lp_recorder *r, lp_tensor t);
+int64_t rec_memory_bytes(const lp_recorder *r, const lp_tensor *t);
 
 /* ---- record_shape.c: maps by the shape of two views ---- */
 
@@ -183,7 +183,8 @@ void rec_free_shapes(lp_recorder *r);
 void rec_add_write(lp_recorder *r, const rec_write *w);
 
 /* Puts a copied or filled piece where dst is: a record of a destination, or a piece of a temporary. */
-void rec_put(const char *file, int line, lp_tensor dst, const rec_piece *piece, int64_t src_off, int64_t dst_off);
+void rec_put(const char *file, int line, const lp_tensor *dst, const rec_piece *piece, int64_t src_off,
+             int64_t dst_off);
 
 /* What a failed map of a copy means: a refusal of the names of src where no map can say it, else a misuse. */
 void rec_copy_failed(const char *file, int line, lp_tensor dst, lp_tensor src, const lp_error *err);

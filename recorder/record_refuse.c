@@ -129,7 +129,7 @@ static const lp_map *region_of(const char *file, int line, lp_tensor dst)
     const lp_map *map = NULL;
     uint64_t reduced;
     lp_error err;
-    if (lp_map_fill(&map, &reduced, &dst.view, rec_memory_bytes(r, dst), 0, lp_dtype_bits(dst.view.dtype) / 8,
+    if (lp_map_fill(&map, &reduced, &dst.view, rec_memory_bytes(r, &dst), 0, lp_dtype_bits(dst.view.dtype) / 8,
                     r->platform.alloc, &err) != LP_OK) {
         rec_misuse_error(file, line, r, &err);
         return NULL;
@@ -165,7 +165,7 @@ lp_tensor rec_refused_value(const char *file, int line, lp_tensor t, int ndim, c
 
 double lp_host_read_at(const char *file, int line, const char *operation, lp_tensor t)
 {
-    if (lp_is_valid(t) && rec_usable(file, line, t.recorder, t))
+    if (lp_is_valid(t) && rec_usable(file, line, t.recorder, &t))
         rec_refuse_tensor(file, line, t, rec_invalid(t.recorder), operation, "reads a value on the host");
     return 0.0;
 }
@@ -173,6 +173,6 @@ double lp_host_read_at(const char *file, int line, const char *operation, lp_ten
 void lp_refuse_at(const char *file, int line, lp_tensor t, const char *operation, const char *reason)
 {
     lp_recorder *r = t.recorder;
-    if (lp_is_valid(t) && rec_usable(file, line, r, t))
+    if (lp_is_valid(t) && rec_usable(file, line, r, &t))
         rec_refuse_tensor(file, line, t, rec_invalid(r), lp_name(r, "%s", operation), lp_name(r, "%s", reason));
 }

@@ -182,7 +182,7 @@ lp_tensor lp_empty_at(const char *file, int line, lp_recorder *r, lp_dtype dtype
 lp_tensor lp_clone_at(const char *file, int line, lp_tensor t)
 {
     lp_recorder *r = t.recorder;
-    if (!lp_is_valid(t) || !rec_usable(file, line, r, t))
+    if (!lp_is_valid(t) || !rec_usable(file, line, r, &t))
         return t;
     if (t.kind == LP_TENSOR_VALUE) { /* a result is a buffer of its own already */
         t.flags |= LP_PROV_MATERIALISES;
@@ -216,7 +216,7 @@ lp_tensor lp_cat_at(const char *file, int line, int count, const lp_tensor *part
         return (lp_tensor){0};
     lp_recorder *r = parts[0].recorder;
     for (int i = 0; i < count; i++) {
-        if (!lp_is_valid(parts[i]) || !rec_usable(file, line, r, parts[i]))
+        if (!lp_is_valid(parts[i]) || !rec_usable(file, line, r, &parts[i]))
             return rec_invalid(r);
     }
     const int ndim = parts[0].view.ndim, along = dim < 0 ? dim + ndim : dim;
@@ -277,7 +277,7 @@ static int64_t end_of_slice(const int64_t *index, int64_t start, int64_t count)
 lp_tensor lp_index_select_at(const char *file, int line, lp_tensor t, int dim, int64_t count, const int64_t *index)
 {
     lp_recorder *r = t.recorder;
-    if (!lp_is_valid(t) || !rec_usable(file, line, r, t))
+    if (!lp_is_valid(t) || !rec_usable(file, line, r, &t))
         return t;
     const int ndim = t.view.ndim, along = dim < 0 ? dim + ndim : dim;
     if (along < 0 || along >= ndim || count < 0)

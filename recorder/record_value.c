@@ -66,7 +66,7 @@ static int64_t add_input(const char *file, int line, lp_tensor t)
     lp_status status = lp_view_contiguous(&dense, t.view.dtype, t.view.ndim, t.view.size, &err);
     const int64_t dense_bytes = count * (lp_dtype_bits(t.view.dtype) / 8);
     if (status == LP_OK)
-        status = lp_map_copy(&gather, &dense, dense_bytes, &t.view, rec_memory_bytes(r, t), r->platform.alloc, &err);
+        status = lp_map_copy(&gather, &dense, dense_bytes, &t.view, rec_memory_bytes(r, &t), r->platform.alloc, &err);
     if (status != LP_OK) {
         rec_copy_failed(file, line, rec_invalid(r), t, &err);
         return -1;
@@ -155,7 +155,7 @@ static bool is_reduction(lp_op op)
 lp_tensor lp_unary_at(const char *file, int line, lp_op op, lp_tensor t)
 {
     lp_recorder *r = t.recorder;
-    if (!lp_is_valid(t) || !rec_usable(file, line, r, t))
+    if (!lp_is_valid(t) || !rec_usable(file, line, r, &t))
         return t;
     const int64_t a = operand(file, line, t);
     if (a < 0)
@@ -169,7 +169,7 @@ lp_tensor lp_unary_at(const char *file, int line, lp_op op, lp_tensor t)
 lp_tensor lp_reduce_at(const char *file, int line, lp_op op, lp_tensor t, int dim)
 {
     lp_recorder *r = t.recorder;
-    if (!lp_is_valid(t) || !rec_usable(file, line, r, t))
+    if (!lp_is_valid(t) || !rec_usable(file, line, r, &t))
         return t;
     const int ndim = t.view.ndim, along = dim < 0 ? dim + ndim : dim;
     if (along < 0 || along >= ndim)
@@ -211,7 +211,7 @@ static lp_tensor elementwise(const char *file, int line, lp_op op, int n, lp_ten
 {
     lp_recorder *r = t[0].recorder;
     for (int i = 0; i < n; i++) {
-        if (!lp_is_valid(t[i]) || !rec_usable(file, line, r, t[i]))
+        if (!lp_is_valid(t[i]) || !rec_usable(file, line, r, &t[i]))
             return rec_invalid(r);
     }
     int ndim;

@@ -176,15 +176,15 @@ lp_tensor rec_no_memory(lp_recorder *r)
     return rec_invalid(r);
 }
 
-bool rec_usable(const char *file, int line, lp_recorder *r, lp_tensor t)
+bool rec_usable(const char *file, int line, lp_recorder *r, const lp_tensor *t)
 {
     if (r->misuse.code != LP_OK)
         return false;
-    if (t.kind == LP_TENSOR_INVALID) {
+    if (t->kind == LP_TENSOR_INVALID) {
         rec_misuse(file, line, r, LP_E_MISUSE, "a tensor that stands for nothing");
         return false;
     }
-    if (t.recorder != r) {
+    if (t->recorder != r) {
         rec_misuse(file, line, r, LP_E_MISUSE, "a tensor of another recorder");
         return false;
     }
@@ -260,17 +260,17 @@ const lp_map *rec_own(lp_recorder *r, const lp_map *map)
     return map;
 }
 
-int64_t rec_memory_bytes(const lp_recorder *r, lp_tensor t)
+int64_t rec_memory_bytes(const lp_recorder *r, const lp_tensor *t)
 {
-    switch ((lp_tensor_kind)t.kind) {
+    switch ((lp_tensor_kind)t->kind) {
     case LP_TENSOR_SOURCE:
-        return lp_checkpoint_at(r->checkpoint, t.base)->bytes;
+        return lp_checkpoint_at(r->checkpoint, t->base)->bytes;
     case LP_TENSOR_DEST:
-        return r->dest[t.base].bytes;
+        return r->dest[t->base].bytes;
     case LP_TENSOR_TEMPORARY:
-        return r->temporary[t.base].bytes;
+        return r->temporary[t->base].bytes;
     case LP_TENSOR_VALUE: {
-        const lp_node *node = &r->value[t.base].node;
+        const lp_node *node = &r->value[t->base].node;
         return node->count * (lp_dtype_bits((lp_dtype)node->dtype) / 8);
     }
     case LP_TENSOR_INVALID:

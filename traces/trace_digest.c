@@ -151,9 +151,11 @@ lp_status lp_plan_digest(const lp_trace *t, const lp_rows *rows, uint8_t digest[
     for (uint32_t i = 0; i < rows->ndest; i++)
         put_destination(&w, &rows->dest[i]);
     put_i64(&w, rows->nrecord);
-    for (uint32_t i = 0; i < rows->nrecord && status == LP_OK; i++)
+    for (uint32_t i = 0; i < rows->nrecord && status == LP_OK; i++) {
+        lp_look_ahead(t->checkpoint, rows->record, rows->nrecord, i);
         if (!put_record(&w, t, &rows->record[i]))
             status = lp_fail_memory(err);
+    }
     put_i64(&w, rows->nderive);
     for (uint32_t i = 0; i < rows->nderive && status == LP_OK; i++) {
         uint8_t derive[32];

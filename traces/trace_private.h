@@ -23,6 +23,22 @@ enum {
     LP_SCOPES_MAX = 65536
 };
 
+/* ---- walking over records ---- */
+
+/* Names lie all over a large catalogue, and waiting for one costs more than what is done with it. A walk therefore asks
+ * for the rows and names of the records that come soon. */
+static inline void lp_look_ahead(const lp_checkpoint *c, const lp_record *record, uint32_t count, uint32_t at)
+{
+    enum { NAME_AHEAD = 6, ROW_AHEAD = 12 };
+    const lp_checkpoint_tensor *row = at + ROW_AHEAD < count ? lp_checkpoint_at(c, record[at + ROW_AHEAD].name) : NULL;
+    const lp_checkpoint_tensor *near =
+        at + NAME_AHEAD < count ? lp_checkpoint_at(c, record[at + NAME_AHEAD].name) : NULL;
+    if (row != NULL)
+        __builtin_prefetch(row);
+    if (near != NULL)
+        __builtin_prefetch(near->name);
+}
+
 /* ---- interned maps ----------------------------------------------------------------------------------------------- */
 
 /* A map of a pool: moved so that its first box lies at (0, 0). `map` is the first member, so that the `const lp_map *`

@@ -5,16 +5,22 @@
  */
 #include "traces/view_private.h"
 
+static lp_status fail_reshape(const lp_view *v, int ndim, const int64_t *shape, const char *why, lp_error *err)
+{
+    char old_text[128], new_text[128];
+    return lp_fail(err, LP_E_ARGUMENT, "cannot reshape %s to %s: %s",
+                   lp_view_shape_text(old_text, sizeof old_text, v->ndim, v->size),
+                   lp_view_shape_text(new_text, sizeof new_text, ndim, shape), why);
+}
+
 /* Replaces a -1 in the shape and checks the number of elements. */
 static lp_status resolve_shape(const lp_view *v, int ndim, const int64_t *shape, int64_t *out, lp_error *err)
 {
-    char old_text[128], new_text[128];
-    lp_view_shape_text(old_text, sizeof old_text, v->ndim, v->size);
+    char text[128];
     if (ndim < 0)
         return lp_fail(err, LP_E_ARGUMENT, "a view cannot have %d dimensions", ndim);
     if (ndim > LP_VIEW_DIMS)
         return lp_fail(err, LP_E_LIMIT, "%d dimensions, and a view has at most %d", ndim, LP_VIEW_DIMS);
-    lp_view_shape_text(new_text, sizeof new_text, ndim, shape);
     const int64_t count = lp_view_count(v);
     int64_t known = 1;
     int open = -1;
@@ -24,7 +30,8 @@ static lp_status resolve_shape(const lp_view *v, int ndim, const int64_t *shape,
         if (shape[d] == -1 && open < 0)
             open = d;
         else if (shape[d] < 0)
-            return lp_fail(err, LP_E_ARGUMENT, "cannot reshape to %s: dimension %d is negative", new_text, d);
+            return lp_fail(err, LP_E_ARGUMENT, "cannot reshape to %s: dimension %d is negative",
+                           lp_view_shape_text(text, sizeof text, ndim, shape), d);
         else if (shape[d] == 0)
             zero = true;
         else
@@ -36,9 +43,10 @@ static lp_status resolve_shape(const lp_view *v, int ndim, const int64_t *shape,
         out[open] = count / known;
         known *= out[open];
     }
-    if ((!fits && !zero) || known != count || (open >= 0 && zero))
-        return lp_fail(err, LP_E_ARGUMENT, "cannot reshape %s to %s: %s", old_text, new_text,
-                       open >= 0 && zero ? "-1 can be any size here" : "the number of elements differs");
+    if (open >= 0 && zero)
+        return fail_reshape(v, ndim, shape, "-1 can be any size here", err);
+    if ((!fits && !zero) || known != count)
+        return fail_reshape(v, ndim, shape, "the number of elements differs", err);
     return LP_OK;
 }
 
