@@ -119,7 +119,7 @@ void rules_shared_experts(lp_rules *l, int64_t layer)
     static const char *const names[] = {"shared_experts", "shared_expert"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const char *stem = lp_name(l->r, "layers.%" PRId64 ".mlp.%s", layer, names[i]);
-        if (rules_find(l, lp_name(l->r, "%s.gate_proj.weight", stem)) < 0)
+        if (!rules_has_weight(l, lp_name(l->r, "%s.gate_proj", stem)))
             continue;
         if (is_mxfp8(l, lp_name(l->r, "%s.gate_proj", stem)) && is_mxfp8(l, lp_name(l->r, "%s.up_proj", stem)) &&
             is_mxfp8(l, lp_name(l->r, "%s.down_proj", stem)))

@@ -3,7 +3,13 @@
 
 Every function takes a Rank, reads checkpoint tensors by their full names, and returns nothing: destinations go to Rank.out.
 """
+import pathlib
+import sys
+
 import numpy as np
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "demo"))
+import independent  # noqa: E402
 
 TWO_NORMS = ("input_layernorm", "post_attention_layernorm")
 
@@ -11,13 +17,16 @@ TWO_NORMS = ("input_layernorm", "post_attention_layernorm")
 class Rank:
     def __init__(self, checkpoint, config, tp, ep, rank):
         self.ck, self.config, self.c = checkpoint, config, config.get("text_config", config)
-        # With --ep every rank is a data-parallel one: nothing but experts is split.
-        self.tp, self.rank = (tp, rank) if ep == 1 else (1, 0)
+        self.tp, self.rank = tp, rank % tp
         self.ep, self.ep_rank = (ep, rank) if ep > 1 else (1, 0)
         self.out = {}
 
     def part(self, array, axis):
         return np.split(array, self.tp, axis)[self.rank]
+
+    def expert_part(self, array, axis):
+        """Of one expert: with --ep experts stay whole."""
+        return array if self.ep > 1 else self.part(array, axis)
 
     def local(self, experts):
         return range(experts)[experts // self.ep * self.ep_rank:experts // self.ep * (self.ep_rank + 1)]
@@ -113,9 +122,9 @@ def norms(r, there, here, names=TWO_NORMS):
 
 # ---- dense ----
 
-def llama(r):
-    around(r)
-    for there, here in layers(r):
+def llama(r, prefix="model."):
+    around(r, prefix)
+    for there, here in layers(r, prefix):
         attention(r, there + ".self_attn", here + ".self_attn")
         gated_mlp(r, there + ".mlp", here + ".mlp")
         norms(r, there, here, TWO_NORMS + ("pre_feedforward_layernorm", "post_feedforward_layernorm"))
@@ -169,6 +178,14 @@ def starcoder2(r):
         norms(r, there, here)
 
 
+def nemotron(r):
+    around(r)
+    for there, here in layers(r):
+        attention(r, there + ".self_attn", here + ".self_attn")
+        plain_mlp(r, there + ".mlp", here + ".mlp", "up_proj", "down_proj")
+        norms(r, there, here)
+
+
 # ---- experts ----
 
 def experts(r, there, here, count, names=("gate_proj", "up_proj", "down_proj")):
@@ -181,8 +198,8 @@ def experts(r, there, here, count, names=("gate_proj", "up_proj", "down_proj")):
                 first.append(np.concatenate([g.reshape(1), u.reshape(1)]))
                 second.append(d.reshape(()))
             else:
-                first.append(np.concatenate([r.part(g, 0), r.part(u, 0)]))
-                second.append(r.part(d, 1) if d.shape[1] > 1 else d)
+                first.append(np.concatenate([r.expert_part(g, 0), r.expert_part(u, 0)]))
+                second.append(r.expert_part(d, 1) if d.shape[1] > 1 else d)
         r.out[f"{here}.w13_{kind}"], r.out[f"{here}.w2_{kind}"] = np.stack(first), np.stack(second)
 
 
@@ -192,6 +209,9 @@ def mixtral(r):
         moe = ".block_sparse_moe"
         attention(r, there + ".self_attn", here + ".self_attn")
         copy(r, f"{there}{moe}.gate.weight", f"{here}{moe}.gate.weight")
+        correction = f"{there}{moe}.e_score_correction_bias"
+        if correction in r.ck:
+            r.out[f"{here}{moe}.e_score_correction_bias"] = r.ck[correction].astype(np.uint32) << 16  # BF16 to F32
         experts(r, f"{there}{moe}.experts", f"{here}{moe}.experts", r.c["num_local_experts"], ("w1", "w3", "w2"))
         norms(r, there, here)
 
@@ -249,8 +269,8 @@ def all_experts(r, first, second, here, kind="weight"):
     """first [E, 2I, *], gate before up; second [E, H, I]."""
     own = r.local(first.shape[0])
     gate, up = np.split(first[own.start:own.stop], 2, axis=1)
-    r.out[f"{here}.w13_{kind}"] = np.concatenate([r.part(gate, 1), r.part(up, 1)], axis=1)
-    r.out[f"{here}.w2_{kind}"] = r.part(second[own.start:own.stop], 2)
+    r.out[f"{here}.w13_{kind}"] = np.concatenate([r.expert_part(gate, 1), r.expert_part(up, 1)], axis=1)
+    r.out[f"{here}.w2_{kind}"] = r.expert_part(second[own.start:own.stop], 2)
 
 
 def in_turns(array):
@@ -276,9 +296,9 @@ def gpt_oss(r):
             all_experts(r, in_turns(first), second, into)
         own = r.local(r.c["num_local_experts"])
         gate, up = np.split(in_turns(r.ck[e + ".gate_up_proj_bias"])[own.start:own.stop], 2, axis=1)
-        r.out[into + ".w13_bias"] = np.concatenate([r.part(gate, 1), r.part(up, 1)], axis=1)
+        r.out[into + ".w13_bias"] = np.concatenate([r.expert_part(gate, 1), r.expert_part(up, 1)], axis=1)
         down = r.ck[e + ".down_proj_bias"][own.start:own.stop]
-        r.out[into + ".w2_bias"] = down if r.rank == 0 else np.zeros_like(down)
+        r.out[into + ".w2_bias"] = down if r.ep > 1 or r.rank == 0 else np.zeros_like(down)
         norms(r, there, here)
 
 
@@ -430,8 +450,47 @@ def roberta(r):
         norms(r, there, here, ("attention.output.LayerNorm", "output.LayerNorm"))
 
 
+# ---- kernel layouts ----
+
+def kernel_experts(r, there, here, count):
+    """After `experts`: what it made into the layouts and scales that the MegaMoE kernel reads."""
+    moved = {k: r.out.pop(f"{here}.{k}") for k in ("w13_weight_scale", "w2_weight_scale")}
+    compressed = f"{here}.w13_weight_packed" in r.out
+    suffix = "weight_packed" if compressed else "weight"
+    r.out[f"{here}.w13_weight"] = independent.interleave(r.out.pop(f"{here}.w13_{suffix}"))
+    r.out[f"{here}.w2_weight"] = r.out.pop(f"{here}.w2_{suffix}")
+    for name, scale in moved.items():
+        scale = independent.interleave(scale) if name.startswith("w13") else scale
+        words = np.ascontiguousarray(independent.scale_words(scale))
+        r.out[f"{here}.{name}"] = words.view(np.uint32)[..., 0]
+    scales = ("weight_global_scale", "input_global_scale") if compressed else ("weight_scale_2", "input_scale")
+    r.out[f"{here}.w13_{scales[0]}"] = r.out[f"{here}.w13_{scales[0]}"].T
+    del r.out[f"{here}.w13_{scales[1]}"]
+    every = np.concatenate([r.ck[f"{there}.{e}.down_proj.{scales[1]}"].reshape(1) for e in range(count)])
+    r.out[f"{here}.w2_{scales[1]}"] = every
+    largest = every.view(np.float32)
+    if compressed:
+        for which in ("w13", "w2"):
+            divisor = np.ascontiguousarray(r.out[f"{here}.{which}_weight_global_scale"]).view(np.float32)
+            r.out[f"{here}.{which}_weight_scale_2"] = np.float32(1) / divisor
+        largest = np.float32(1) / largest
+    r.out[f"{here}.l2_activation_scale"] = np.array(largest.max() or 1, np.float32)
+
+
+def in_kernel_layouts(load_model):
+    def load_it(r):
+        load_model(r)
+        count = r.c.get("n_routed_experts") or r.c["num_experts"]
+        for there, here in layers(r):
+            if there + ".mlp.gate.weight" in r.ck:
+                kernel_experts(r, there + ".mlp.experts", here + ".mlp.experts", count)
+    return load_it
+
+
 BY_TYPE = {
-    "llama": llama, "mistral": llama, "qwen2": llama, "qwen3": llama, "gemma2": llama, "gemma3_text": llama, "olmo2": llama,
+    "llama": llama, "mistral": llama, "qwen2": llama, "qwen3": llama, "gemma": llama, "gemma2": llama, "granite": llama, "smollm3": llama,
+    "cohere": llama, "gemma3": lambda r: llama(r, "language_model.model."), "nemotron": nemotron, "phimoe": mixtral,
+    "minimax_m2": mixtral, "kimi_k2": deepseek, "roberta": roberta, "gemma3_text": llama, "olmo2": llama,
     "phi3": phi3, "glm4": glm4, "phi": phi2, "starcoder2": starcoder2, "mixtral": mixtral, "qwen2_moe": qwen_moe,
     "qwen3_moe": qwen_moe, "qwen3_vl_moe": qwen3_vl_moe, "deepseek_v2": deepseek, "deepseek_v3": deepseek,
     "glm4_moe": deepseek, "gpt_oss": gpt_oss, "llama4": llama4, "granitemoe": granite_moe, "gpt2": gpt2, "gpt_neox": neox,
@@ -439,7 +498,8 @@ BY_TYPE = {
 }
 
 
-def load(checkpoint, config, tp, ep, rank):
+def load(checkpoint, config, tp, ep, rank, loader):
     r = Rank(checkpoint, config, tp, ep, rank)
-    BY_TYPE[config["model_type"]](r)
+    load_model = BY_TYPE[config["model_type"]]
+    (in_kernel_layouts(load_model) if loader == "megamoe" else load_model)(r)
     return r.out

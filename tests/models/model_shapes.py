@@ -4,7 +4,7 @@
 The same description gives the full size (headers only, thousands of names) and a small one with the same structure, whose
 bytes are compared. Where the number of parameters is published, it is here too and must come out.
 """
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 @dataclass
@@ -17,8 +17,10 @@ class Model:
     parameters: int = 0  # published; 0: not compared
     tp: tuple = (1, 2)
     ep: tuple = ()
+    both: tuple = ()  # (ep, tp): experts over all ranks, the rest over tp
     full_tp: int = 8  # a layout of the full size
-    extra: dict = field(default_factory=dict)  # of the configuration for the small one's loader, see model_loaders.py
+    loader_small: str = ""  # another loader for the small one
+    rest: str = "error"  # --rest
 
 
 def linear(name, rows, columns, bias=False, dtype="BF16"):
@@ -115,6 +117,44 @@ def llama(c, prefix="model.", kind=linear, norms=TWO_NORMS, norms_of_heads=False
             yield from norm(f"{stem}.{name}", c["hidden_size"])
 
 
+def nemotron(c):
+    yield from around(c, bias=True)
+    for _, stem in layers(c):
+        yield from attention(c, stem + ".self_attn")
+        yield from linear(stem + ".mlp.up_proj", c["intermediate_size"], c["hidden_size"])
+        yield from linear(stem + ".mlp.down_proj", c["hidden_size"], c["intermediate_size"])
+        for name in TWO_NORMS:
+            yield from norm(f"{stem}.{name}", c["hidden_size"], True)
+
+
+def gemma3_with_images(c):
+    """Text inside a larger model, beside a vision tower that has layers too."""
+    text, vision = c["text_config"], c["vision_config"]
+    yield from llama(text, "language_model.model.", norms=GEMMA_NORMS, norms_of_heads=True)
+    stem, h = "vision_tower.vision_model", vision["hidden_size"]
+    yield stem + ".embeddings.patch_embedding.weight", "BF16", [h, 3, vision["patch_size"], vision["patch_size"]]
+    yield stem + ".embeddings.patch_embedding.bias", "BF16", [h]
+    yield from linear(stem + ".embeddings.position_embedding", (vision["image_size"] // vision["patch_size"]) ** 2, h)
+    for i in range(vision["num_hidden_layers"]):
+        for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
+            yield from linear(f"{stem}.encoder.layers.{i}.self_attn.{name}", h, h, True)
+        yield from linear(f"{stem}.encoder.layers.{i}.mlp.fc1", vision["intermediate_size"], h, True)
+        yield from linear(f"{stem}.encoder.layers.{i}.mlp.fc2", h, vision["intermediate_size"], True)
+        for name in ("layer_norm1", "layer_norm2"):
+            yield from norm(f"{stem}.encoder.layers.{i}.{name}", h, True)
+    yield from norm(stem + ".post_layernorm", h, True)
+    yield "multi_modal_projector.mm_input_projection_weight", "BF16", [h, text["hidden_size"]]
+    yield "multi_modal_projector.mm_soft_emb_norm.weight", "BF16", [h]
+
+
+def cohere(c):
+    yield from around(c)
+    for _, stem in layers(c):
+        yield from attention(c, stem + ".self_attn")
+        yield from gated_mlp(c, stem + ".mlp")
+        yield from norm(stem + ".input_layernorm", c["hidden_size"])
+
+
 def olmo2(c):
     yield from around(c)
     for _, stem in layers(c):
@@ -168,17 +208,25 @@ def starcoder2(c):
 
 # ---- experts ----
 
-def mixtral(c):
-    yield from around(c)
+def mixtral(c, kind=linear, bias=False, correction=False, norms=False):
+    yield from around(c, bias=bias)
+    if bias:
+        yield "lm_head.bias", "BF16", [c["vocab_size"]]
     for _, stem in layers(c):
-        yield from attention(c, stem + ".self_attn")
+        more = {"qkv_bias": True, "out_bias": True} if bias else {}
+        yield from attention(c, stem + ".self_attn", kind, **more)
+        if norms:
+            yield from norm(stem + ".self_attn.q_norm", c["num_attention_heads"] * head_dim(c))
+            yield from norm(stem + ".self_attn.k_norm", c["num_key_value_heads"] * head_dim(c))
+        if correction:
+            yield stem + ".block_sparse_moe.e_score_correction_bias", "BF16", [c["num_local_experts"]]
         yield from linear(stem + ".block_sparse_moe.gate", c["num_local_experts"], c["hidden_size"])
         for e in range(c["num_local_experts"]):
             for part, rows, columns in (("w1", 1, 0), ("w2", 0, 1), ("w3", 1, 0)):
                 size = (c["hidden_size"], c["intermediate_size"])
-                yield from linear(f"{stem}.block_sparse_moe.experts.{e}.{part}", size[rows], size[columns])
+                yield from kind(f"{stem}.block_sparse_moe.experts.{e}.{part}", size[rows], size[columns])
         for name in TWO_NORMS:
-            yield from norm(f"{stem}.{name}", c["hidden_size"])
+            yield from norm(f"{stem}.{name}", c["hidden_size"], bias)
 
 
 def qwen_moe(c, kind=linear, qkv_bias=False, norms=False):
@@ -209,8 +257,8 @@ def latent_attention(c, stem, kind):
     yield from kind(stem + ".o_proj", c["hidden_size"], heads * c["v_head_dim"])
 
 
-def deepseek_layer(c, i, stem, kind):
-    yield from latent_attention(c, stem + ".self_attn", kind)
+def deepseek_layer(c, i, stem, kind, attention_kind=None):
+    yield from latent_attention(c, stem + ".self_attn", attention_kind or kind)
     if i < c["first_k_dense_replace"]:
         yield from gated_mlp(c, stem + ".mlp", kind=kind)
     else:
@@ -225,10 +273,10 @@ def deepseek_layer(c, i, stem, kind):
         yield from norm(f"{stem}.{name}", c["hidden_size"])
 
 
-def deepseek(c, kind=linear):
+def deepseek(c, kind=linear, attention_kind=None):
     yield from around(c)
     for i, stem in layers(c):
-        yield from deepseek_layer(c, i, stem, kind)
+        yield from deepseek_layer(c, i, stem, kind, attention_kind)
     if c.get("num_nextn_predict_layers"):
         yield from draft(c, c["num_hidden_layers"], lambda c, i, stem: deepseek_layer(c, i, stem, kind))
 

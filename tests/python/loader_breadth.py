@@ -28,7 +28,7 @@ except ImportError as missing:
     print(f"SKIPPED: {missing}")
     sys.exit(77)
 
-NUMPY = {"BF16": np.uint16, "F16": np.uint16, "F32": np.uint32, "I32": np.uint32, "I64": np.uint64, "U8": np.uint8,
+NUMPY = {"BF16": np.uint16, "F16": np.uint16, "F32": np.uint32, "I32": np.uint32, "I64": np.uint64, "U8": np.uint8, "I8": np.uint8,
          "F8_E4M3": np.uint8}
 EXP_ULPS = 4
 
@@ -59,9 +59,9 @@ def random_tensor(rng, name, dtype, shape):
     if name.endswith("A_log"):
         value = np.log(rng.uniform(1, 16, count).astype(np.float32)).view(np.uint32)
         value = value if dtype == "F32" else (value >> 16).astype(np.uint16)
-    elif "global_scale" in name:
-        key = name.replace("up_proj.weight_global_scale", "gate_proj.weight_global_scale")  # gate and up must agree
-        value = np.array([100 + random.Random(key).random() * 1000] * count, np.float32).view(np.uint32)
+    elif name.endswith(("global_scale", "weight_scale_2", "input_scale")):
+        key = name.replace("up_proj.weight_", "gate_proj.weight_")  # gate and up must agree
+        value = np.array([random.Random(key).uniform(1, 1000)] * count, np.float32).view(np.uint32)
     else:
         width = np.dtype(NUMPY[dtype]).itemsize
         value = rng.integers(0, 256, count * width, np.uint8).view(NUMPY[dtype])
@@ -80,8 +80,9 @@ def full_size(program, model, folder):
         data = write_header(f, tensors)
         f.truncate(f.tell() + data)
     trace = folder / "full.lpt"
-    run(program, "record", "--checkpoint", folder, "--tp", model.full_tp, "--rank", f"0,{model.full_tp - 1}" if model.full_tp > 1
-        else "0", "-o", trace)
+    ranks = f"0,{model.full_tp - 1}" if model.full_tp > 1 else "0"
+    run(program, "record", "--checkpoint", folder, "--tp", model.full_tp, "--rank", ranks, "--rest", model.rest,
+        "-o", trace)
     check(program, model, trace, model.loader)
     (folder / "model.safetensors").unlink()
     return len(tensors)
@@ -113,7 +114,7 @@ def compare(wanted, path):
         raise RuntimeError(f"{path.name}: only replayed {sorted(seen.keys() - wanted.keys())[:5]}, "
                            f"only in numpy {sorted(wanted.keys() - seen.keys())[:5]}")
     for name, (shape, value) in seen.items():
-        mine = np.ascontiguousarray(wanted[name])
+        mine = np.asarray(wanted[name], order="C")
         if list(mine.shape) != shape:
             raise RuntimeError(f"{path.name}: '{name}' is {shape}, numpy has {list(mine.shape)}")
         if name.endswith(".mixer.A"):
@@ -138,17 +139,17 @@ def small_size(program, model, folder, seed):
         write_header(f, tensors)
         for name, _, _ in tensors:
             f.write(checkpoint[name].tobytes())
-    layouts = [("tp", n) for n in model.tp] + [("ep", n) for n in model.ep]
-    loader = model.extra.get("loader", model.loader)
+    layouts = [(1, n) for n in model.tp] + [(n, 1) for n in model.ep] + list(model.both)
+    loader = model.loader_small or model.loader
     ranks = compared = 0
-    for option, size in layouts:
-        trace, out = folder / f"{option}{size}.lpt", folder / f"{option}{size}"
-        run(program, "record", "--checkpoint", folder, "--loader", loader if loader != model.loader else "auto", f"--{option}",
-            size, "-o", trace)
+    for ep, tp in layouts:
+        trace, out = folder / f"ep{ep}-tp{tp}.lpt", folder / f"ep{ep}-tp{tp}"
+        run(program, "record", "--checkpoint", folder, "--loader", model.loader_small or "auto", "--tp", tp,
+            *(["--ep", ep] if ep > 1 else []), "--rest", model.rest, "-o", trace)
         check(program, model, trace, loader)
         run(program, "replay", trace, "--rank", "all", "--checkpoint", folder, "--device", "cpu", "-o", out)
-        for rank in range(size):
-            wanted = model_loaders.load(checkpoint, config, size if option == "tp" else 1, size if option == "ep" else 1, rank)
+        for rank in range(max(ep, tp)):
+            wanted = model_loaders.load(checkpoint, config, tp, ep, rank, loader)
             compared += compare(wanted, out / f"rank-{rank:05d}.safetensors")
             ranks += 1
     return ranks, compared
@@ -169,8 +170,8 @@ def main():
             try:
                 names = full_size(program, model, pathlib.Path(temporary) / f"full{number}")
                 return model.name, names, *small_size(program, model, pathlib.Path(temporary) / f"small{number}", a.seed), ""
-            except RuntimeError as problem:
-                return model.name, 0, 0, 0, str(problem)
+            except Exception as problem:  # one model must not hide the others
+                return model.name, 0, 0, 0, f"{type(problem).__name__}: {problem}"
 
         with ThreadPoolExecutor(4) as pool:
             done = list(pool.map(one, enumerate(models)))
