@@ -300,15 +300,16 @@ int64_t lp_mirror_destination(lp_mirror *m, const char *name, const lp_strided *
     return g->storage;
 }
 
-void lp_mirror_settle_buffers(lp_mirror *m)
+bool lp_mirror_leave(lp_mirror *m, const char *name)
 {
     lp_recorder *r = m->recorder;
-    for (int64_t i = 0; i < r->dest_names.count; i++) {
-        lp_destination *row = &r->dest[i].row;
-        bool is_used = r->dest[i].last_write != LP_NONE;
-        for (int64_t f = 0; f < r->refusal_count && !is_used; f++)
-            is_used = r->refusal[f].dest == (uint32_t)i;
-        if ((row->flags & LP_DEST_BUFFER) && !is_used)
-            row->flags |= LP_DEST_NO_LOADER;
+    const int64_t dest = lp_strings_find(&r->dest_names, name, strlen(name));
+    if (dest < 0 || r->dest[dest].last_write != LP_NONE)
+        return false;
+    for (int64_t f = 0; f < r->refusal_count; f++) {
+        if (r->refusal[f].dest == (uint32_t)dest)
+            return false;
     }
+    r->dest[dest].row.flags |= LP_DEST_NO_LOADER;
+    return true;
 }

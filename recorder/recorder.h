@@ -397,8 +397,9 @@ LP_API lp_status lp_mirror_require_close(lp_mirror *m, const char *file, int lin
 LP_API lp_status lp_mirror_rebind(lp_mirror *m, const char *file, int line, const char *name, const lp_strided *src,
                                   lp_error *err);
 
-/* Says of declared buffers that nothing wrote that no loader does. To be called before the recorder ends. */
-LP_API void lp_mirror_settle_buffers(lp_mirror *m);
+/* Says that no loader writes the destination `name`, if nothing did: nothing will wait for it. To be called before the
+ * recorder ends. Returns whether it was so. */
+LP_API bool lp_mirror_leave(lp_mirror *m, const char *name);
 
 /* ---- built-in loaders -------------------------------------------------------------------------------------------- */
 

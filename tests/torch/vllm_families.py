@@ -96,7 +96,7 @@ def block_fp8(tensors, config):
 
 
 def gpt_oss_mxfp4():
-    config = tf.GptOssConfig(**{**COMMON, "hidden_size": 128, "intermediate_size": 128}, head_dim=32, num_local_experts=4,
+    config = tf.GptOssConfig(**{**COMMON, "hidden_size": 128, "intermediate_size": 128, "num_key_value_heads": 4}, head_dim=32, num_local_experts=4,
                              num_experts_per_tok=2)
     return tf.GptOssForCausalLM(config), mxfp4
 

@@ -12,9 +12,10 @@ import traceback
 
 import torch
 
-import vllm_rank
 import loadplan
+import loadplan.vllm
 import vllm_families
+from loadplan._session import named_tensors
 
 LAYOUTS = ((1, False), (2, False), (4, False), (2, True))
 
@@ -24,8 +25,7 @@ def data(tensor):
 
 
 def one_rank(folder, tp, rank, ep, out):
-    vllm_rank.allow_any_kernel()
-    config, model = vllm_rank.start(folder, tp, rank, ep)
+    config, model = loadplan.vllm.start(folder, tp, rank, ep)
     generator = torch.Generator().manual_seed(rank)
     parameters = dict(model.named_parameters(remove_duplicate=False))
     for tensor in parameters.values():  # another start than zero, so that bytes nobody writes are seen
@@ -33,22 +33,22 @@ def one_rank(folder, tp, rank, ep, out):
         raw = torch.empty(0, dtype=torch.uint8).set_(storage)
         if tensor.dtype.is_floating_point or tensor.dtype == torch.uint8:
             raw.copy_(torch.randint(0, 60, raw.shape, generator=generator, dtype=torch.uint8))
-    initial = {name: t for name, t in ((n, t.detach().clone()) for n, t in loadplan._session.named_tensors(model).items())}
+    initial = {name: t for name, t in ((n, t.detach().clone()) for n, t in named_tensors(model).items())}
 
     began = time.monotonic()
-    trace = loadplan.record(model.load_weights, folder, model, loader="torch:vllm", tp=tp, tp_rank=rank, expert_parallel=ep)
+    trace = loadplan.vllm.record(folder, config, model)
     recording = time.monotonic() - began
-    changed = [n for n, t in loadplan._session.named_tensors(model).items()
+    changed = [n for n, t in named_tensors(model).items()
                if n in initial and not torch.equal(data(t), data(initial[n]))]
     path = os.path.join(out, f"rank-{rank}.lpt")
     trace.save(path, overwrite=True)
     trace = loadplan.Trace.open(path)
 
     began = time.monotonic()
-    model.load_weights(vllm_rank.weights_of(config, model))
+    model.load_weights(loadplan.vllm.weights(config, model))
     loading = time.monotonic() - began
-    real = {name: t.detach().clone() for name, t in loadplan._session.named_tensors(model).items()}
-    for name, t in loadplan._session.named_tensors(model).items():
+    real = {name: t.detach().clone() for name, t in named_tensors(model).items()}
+    for name, t in named_tensors(model).items():
         if name in initial and t.numel() and t.shape == initial[name].shape:
             t.data.copy_(initial[name])
     with loadplan.Session(trace, model, "direct", allow_fallbacks=True) as session:
@@ -56,7 +56,7 @@ def one_rank(folder, tp, rank, ep, out):
     fallback = {r["destination"] for r in trace.refusals}
     approximate = {r["destination"] for r in trace.query("SELECT * FROM v_derives") if "exp" in r["nodes"] or "log" in r["nodes"]}
     differs = []
-    for name, t in loadplan._session.named_tensors(model).items():
+    for name, t in named_tensors(model).items():
         if name in fallback or name not in real:
             continue
         if name in approximate:

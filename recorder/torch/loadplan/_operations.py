@@ -140,6 +140,8 @@ def adopt(rec, tensor: torch.Tensor) -> None:
 
 
 def write(rec, dst: torch.Tensor, src: torch.Tensor) -> None:
+    if src.shape != dst.shape:
+        src.expand(dst.shape)  # torch's own error when it does not fit
     storages = rec.storages
     number, source = storages.number_of(dst), storages.number_of(src)
     if source is not None and (storages.kind[source] != DESTINATION or storages.is_loaded(src)):

@@ -93,7 +93,7 @@ class Recording:
     PROBE_MAX = 1 << 24  # elements of an operation that is found out by running it on their numbers
 
     def __init__(self, checkpoint: str | os.PathLike, destinations, *, loader: str = "torch", loader_version: str = "",
-                 configuration: str = "", target: str = "", **scope):
+                 configuration: str = "", target: str = "", initial=(), **scope):
         self.trace: Trace | None = None
         self.current = -1  # catalogue index of the name that the loader was given last
         self._read: set[int] = set()  # names that were current when the host read values
@@ -103,6 +103,7 @@ class Recording:
         self._tensors: dict[str, torch.Tensor] = {}
         self._declared: dict[str, torch.Tensor] = {}
         self._given: dict[int, torch.Tensor] = {}
+        self._optional = set(initial)  # destinations that may keep what they hold: nothing waits for them
         self._add_destinations(destinations)
         try:
             check(lib.lp_checkpoint_open, c.byref(self._checkpoint), os.fsencode(checkpoint))
@@ -166,6 +167,8 @@ class Recording:
             shared = raw_storage(tensor)._cdata in self.storages.number
             self.storages.destination(name, tensor, flags | (_TIED if shared else 0))
             self._declared[name] = tensor.detach()
+            if flags & _BUFFER:
+                self._optional.add(name)
 
     # -- checkpoint tensors
 
@@ -266,7 +269,8 @@ class Recording:
             if kind is None:
                 with torch._C.DisableTorchFunctionSubclass():
                     self._rebound()
-                lib.lp_mirror_settle_buffers(self.storages.mirror)
+                for name in self._optional:
+                    lib.lp_mirror_leave(self.storages.mirror, name.encode())
                 self.storages.close()
                 handle = c.c_void_p()
                 check(lib.lp_recorder_finish, self._recorder, c.byref(handle))
@@ -293,8 +297,9 @@ def capture(checkpoint: str | os.PathLike, destinations, **options) -> Recording
                 model.load_one(name, tensor)
         recording.trace.save("x.lpt")
 
-    An exception inside leaves no trace. Options: loader, loader_version, configuration, target, and the scope's pp, dp,
-    tp, pp_rank, dp_rank, tp_rank, expert_parallel.
+    An exception inside leaves no trace. Options: loader, loader_version, configuration, target; initial, the names of
+    parameters that may keep their initial values (buffers always may); and the scope's pp, dp, tp, pp_rank, dp_rank,
+    tp_rank, expert_parallel.
     """
     return Recording(checkpoint, destinations, **options)
 

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""python -m loadplan record --model DIR [--loader vllm | MODULE:FUNCTION] [--tp N --rank R] [--ep] -o FILE"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+
+from ._library import LoadplanError, lib
+from ._record import record
+
+_EPILOG = """
+--loader vllm builds vLLM's model on the CPU and records its load_weights. MODULE:FUNCTION is called as
+FUNCTION(model folder, tp, rank) and returns (load, destinations): load takes an iterator of (name, tensor),
+destinations is a module or a dict of tensors.
+
+Exit codes: 0, 1 with --fail-on-refusal when names were refused, 2 for a wrong command line, 3 for a loader or
+checkpoint that fails.
+"""
+
+
+def _load_vllm(options):
+    from . import vllm
+    config, model = vllm.start(options.model, options.tp, options.rank, options.ep)
+    return vllm.record(options.model, config, model)
+
+
+def _load_own(options):
+    module, _, function = options.loader.partition(":")
+    sys.path.insert(0, os.getcwd())
+    load, destinations = getattr(importlib.import_module(module), function)(options.model, options.tp, options.rank)
+    return record(load, options.model, destinations, loader=f"torch:{options.loader}", tp=options.tp, tp_rank=options.rank,
+                  expert_parallel=options.ep)
+
+
+def _say(trace, path: str) -> int:
+    """Prints what was recorded; the number of refused names."""
+    count = {kind: int(n) for kind, n in ((row["kind"], row["n"]) for row in trace.query(
+        "SELECT kind, count(*) AS n FROM v_records GROUP BY kind"))}
+    refusals = trace.refusals
+    derives = trace.query("SELECT count(*) AS n FROM v_derives")[0]["n"]
+    kinds = ", ".join(f"{n} {kind}" for kind, n in sorted(count.items())) or "no records"
+    refused = {row["name"] for row in refusals}
+    print(f"{path}: {kinds}; {derives} derives, {len(refused)} refusals")
+    for place in sorted({(r["operation"], r["reason"], r["file"], r["line"]) for r in refusals}, key=str):
+        names = sorted({r["name"] for r in refusals if (r["operation"], r["reason"], r["file"], r["line"]) == place})
+        print(f"  {place[0]} ({place[1]}) at {place[2]}:{place[3]}: '{names[0]}'"
+              + (f" and {len(names) - 1} more" if len(names) > 1 else ""))
+    return len(refused)
+
+
+def main(arguments=None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m loadplan", description="record what a PyTorch loader does",
+                                     epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--version", action="version", version=lib.lp_version().decode())
+    commands = parser.add_subparsers(dest="command", required=True)
+    one = commands.add_parser("record", epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
+    one.add_argument("--model", required=True, metavar="DIR", help="folder with config.json and safetensors files")
+    one.add_argument("--loader", default="vllm", help="vllm (the default), or MODULE:FUNCTION")
+    one.add_argument("--tp", type=int, default=1)
+    one.add_argument("--rank", type=int, default=0)
+    one.add_argument("--ep", action="store_true", help="split whole experts over the ranks")
+    one.add_argument("-o", "--output", required=True, metavar="FILE")
+    one.add_argument("--force", action="store_true", help="replace FILE")
+    one.add_argument("--fail-on-refusal", action="store_true", help="exit with 1 when a name was refused")
+    options = parser.parse_args(arguments)
+    if options.loader != "vllm" and ":" not in options.loader:
+        parser.error(f"--loader is vllm or MODULE:FUNCTION, not '{options.loader}'")
+    try:
+        trace = _load_vllm(options) if options.loader == "vllm" else _load_own(options)
+        trace.save(options.output, overwrite=options.force)
+    except (LoadplanError, ImportError, AttributeError) as error:
+        print(f"loadplan: error: {error}", file=sys.stderr)
+        return 3
+    refused = _say(trace, options.output)
+    return 1 if refused and options.fail_on_refusal else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,327 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recording and replay through the Python interface: what a module may do to its own tensors, errors, cost."""
+import json
+import os
+import struct
+import tempfile
+import time
+import unittest
+
+import torch
+from safetensors.torch import save_file
+
+import loadplan
+
+
+def data(tensor):
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+
+
+class Model(torch.nn.Module):
+    """Parameters by name; load is the loader under test: load(model, name, tensor)."""
+
+    def __init__(self, load, **tensors):
+        super().__init__()
+        self._load = load
+        for name, tensor in tensors.items():
+            self.register_parameter(name, torch.nn.Parameter(tensor.clone(), requires_grad=False))
+
+    def load_weights(self, weights):
+        for name, tensor in weights:
+            self._load(self, name, tensor)
+
+
+class Recording(unittest.TestCase):
+    def setUp(self):
+        self._folder = tempfile.TemporaryDirectory()
+        self.folder = self._folder.name
+        self.path = os.path.join(self.folder, "model.safetensors")
+        torch.manual_seed(1)
+
+    def tearDown(self):
+        self._folder.cleanup()
+
+    def checkpoint(self, **tensors):
+        save_file(tensors, self.path)
+        return tensors
+
+    def both(self, sources, make, mode="direct"):
+        """(trace, the model that loaded for real, the model that was replayed into)."""
+        self.checkpoint(**sources)
+        recorded = make()
+        trace = loadplan.record(recorded.load_weights, self.path, recorded)
+        real = make()
+        real.load_weights(sorted(sources.items()))
+        # A replay fills tensors of the form that loading leaves behind; here: of the real model, cleared.
+        replayed = make()
+        replayed.load_weights(sorted(sources.items()))
+        for tensor in loadplan._session.named_tensors(replayed).values():
+            tensor.data.zero_() if tensor.numel() else None
+        with loadplan.Session(trace, replayed, mode) as session:
+            session.push_checkpoint(self.path)
+        return trace, real, replayed
+
+    def assert_same(self, real, replayed, *names):
+        for name in names:
+            a, b = (loadplan._session.named_tensors(m)[name] for m in (real, replayed))
+            self.assertEqual(a.shape, b.shape)
+            self.assertTrue(torch.equal(data(a), data(b)), name)
+
+    # -- what a module may do
+
+    def test_parameter_replaced_by_another_form(self):
+        def load(model, name, w):
+            model.w.data.copy_(w)
+            model.w = torch.nn.Parameter(model.w.data.t().contiguous(), requires_grad=False)
+        trace, real, replayed = self.both({"w": torch.randn(4, 6)}, lambda: Model(load, w=torch.zeros(4, 6)))
+        self.assertEqual(trace.query("SELECT shape FROM v_destinations")[0]["shape"], "[6,4]")
+        self.assert_same(real, replayed, "w")
+
+    def test_data_rebound_to_the_source(self):
+        def load(model, name, w):
+            model.w.data = w
+        _, real, replayed = self.both({"w": torch.randn(4, 6)}, lambda: Model(load, w=torch.zeros(4, 6)))
+        self.assert_same(real, replayed, "w")
+
+    def test_parameter_registered_late(self):
+        def load(model, name, w):
+            model.register_parameter("late", torch.nn.Parameter(torch.empty(6, dtype=w.dtype), requires_grad=False))
+            model.late.data.copy_(w[:6])
+        trace, real, replayed = self.both({"w": torch.randn(8)}, lambda: Model(load))
+        self.assertEqual([row["destination"] for row in trace.rows], ["late"])
+        self.assert_same(real, replayed, "late")
+
+    def test_plain_attribute(self):
+        def load(model, name, w):
+            model.w.copy_(w)
+            model.side = w.t().contiguous()
+        _, real, replayed = self.both({"w": torch.randn(4, 6)}, lambda: Model(load, w=torch.zeros(4, 6)))
+        self.assert_same(real, replayed, "w", "side")
+
+    def test_tied_parameters_have_one_owner(self):
+        def make():
+            model = Model(lambda model, name, w: model.b.data.copy_(w), a=torch.zeros(4))
+            model.b = model.a
+            return model
+        trace, real, replayed = self.both({"w": torch.randn(4)}, make)
+        self.assertEqual(len(trace.rows), 1)
+        self.assertEqual([str(f) for f in trace.check()], [])
+        self.assert_same(real, replayed, "a", "b")
+
+    def test_buffer_that_shares_a_parameters_memory(self):
+        def make():
+            model = Model(lambda model, name, w: model.conv.data.copy_(w), conv=torch.zeros(4, 1, 3))
+            model.register_buffer("flat", model.conv.data.view(4, 3))
+            return model
+        trace, real, replayed = self.both({"w": torch.randn(4, 1, 3)}, make)
+        self.assertEqual([f.rule for f in trace.check() if f.level == "deny"], [])
+        self.assert_same(real, replayed, "conv", "flat")
+
+    def test_buffer_without_loader(self):
+        def make():
+            model = Model(lambda model, name, w: model.w.data.copy_(w), w=torch.zeros(4))
+            model.register_buffer("cache", torch.arange(4.0), persistent=False)
+            return model
+        self.checkpoint(w=torch.randn(4))
+        model = make()
+        trace = loadplan.record(model.load_weights, self.path, model)
+        self.assertEqual(list(trace.check()), [])
+        with loadplan.Session(trace, model) as session:
+            session.push_checkpoint(self.path)
+        self.assertTrue(torch.equal(model.cache, torch.arange(4.0)))
+
+    def test_index_buffer_steers_the_loader(self):
+        def load(model, name, w):
+            slot = int(model.expert_map[int(name)])
+            if slot >= 0:
+                model.w.data[slot].copy_(w)
+
+        def make():
+            model = Model(load, w=torch.zeros(2, 3))
+            model.register_buffer("expert_map", torch.tensor([-1, 0, -1, 1]))
+            return model
+        self.checkpoint(**{str(i): torch.randn(3) for i in range(4)})
+        model = make()
+        trace = loadplan.record(model.load_weights, self.path, model)
+        self.assertEqual(sorted(row["name"] for row in trace.rows), ["1", "3"])
+        self.assertEqual(trace.refusals, [])
+
+    def test_meta_model(self):
+        self.checkpoint(w=torch.randn(4, 6))
+        with torch.device("meta"):
+            model = Model(lambda model, name, w: model.w.data.copy_(w.to(model.w.device)), w=torch.zeros(4, 6))
+        trace = loadplan.record(model.load_weights, self.path, model)
+        self.assertEqual([row["kind"] for row in trace.rows], ["copy"])
+
+    def test_processing_after_loading(self):
+        def load(model, name, w):
+            model.s.data[int(name)] = w
+            if name == "1":
+                model.m = torch.nn.Parameter(model.s.max(), requires_grad=False)
+        trace, real, replayed = self.both({"0": torch.tensor(3.0), "1": torch.tensor(5.0)},
+                                          lambda: Model(load, s=torch.zeros(2), m=torch.zeros(())))
+        self.assertEqual(trace.query("SELECT destination FROM v_derives")[0]["destination"], "m")
+        self.assert_same(real, replayed, "s", "m")
+
+    def test_order_dependence_is_said(self):
+        self.checkpoint(a=torch.randn(4), b=torch.randn(4))
+        model = Model(lambda model, name, w: model.w.data.copy_(w), w=torch.zeros(4))
+        trace = loadplan.record(model.load_weights, self.path, model)
+        self.assertIn("order_dependent", {f.rule for f in trace.check()})
+
+    def test_constant_after_a_host_read_is_not_trusted(self):
+        """A Python number may hide a value of another name: its fill would replay a neutral value."""
+        def load(model, name, w):
+            if name == "a":
+                model.scale = w.item() * 3
+            else:
+                model.w.data.fill_(model.scale)
+        self.checkpoint(a=torch.tensor(2.0), b=torch.randn(4))
+        model = Model(load, w=torch.zeros(4))
+        trace = loadplan.record(model.load_weights, self.path, model)
+        self.assertEqual({row["name"] for row in trace.refusals}, {"a", "b"})
+        self.assertEqual(trace.rows, [])
+
+    def test_one_refusal_leaves_the_others(self):
+        def load(model, name, w):
+            getattr(model, name).data.copy_(torch.sort(w).values if name == "b" else w)
+        self.checkpoint(a=torch.randn(4), b=torch.randn(4), c=torch.randn(4))
+        model = Model(load, **{name: torch.zeros(4) for name in "abc"})
+        trace = loadplan.record(model.load_weights, self.path, model)
+        self.assertEqual([row["name"] for row in trace.rows], ["a", "c"])
+        self.assertEqual({(row["name"], row["operation"]) for row in trace.refusals}, {("b", "sort")})
+        self.assertIn("b", {row["destination"] for row in trace.refusals})
+
+    def test_capture_around_any_code(self):
+        self.checkpoint(a=torch.randn(4), b=torch.randn(4))
+        d = {"w": torch.zeros(8)}
+        with loadplan.capture(self.path, d) as recording:
+            d["w"][:4] = recording.tensor("b")
+            d["w"][4:] = recording.tensor("a")
+        self.assertEqual(len(recording.trace.rows), 2)
+        self.assertTrue(torch.equal(d["w"], torch.zeros(8)))
+
+    def test_old_trace_is_a_checkpoint(self):
+        self.checkpoint(w=torch.randn(4))
+        model = Model(lambda model, name, w: model.w.data.copy_(w), w=torch.zeros(4))
+        trace = loadplan.record(model.load_weights, self.path, model)
+        saved = os.path.join(self.folder, "x.lpt")
+        trace.save(saved)
+        self.assertEqual(loadplan.record(model.load_weights, saved, model).digest, trace.digest)
+        self.assertEqual(list(trace.diff(loadplan.Trace.open(saved))), [])
+
+    # -- errors
+
+    def test_loader_that_raises(self):
+        def load(model, name, w):
+            raise KeyError("no such expert")
+        self.checkpoint(w=torch.randn(4))
+        model = Model(load, w=torch.zeros(4))
+        before = [torch.Tensor.__dict__.get(name) for name in ("numpy", "tolist", "__array__")]
+        with self.assertRaisesRegex(loadplan.LoadplanError, r"the loader failed: KeyError.*no such expert.*test_recording\.py:\d+"):
+            loadplan.record(model.load_weights, self.path, model)
+        self.assertEqual([torch.Tensor.__dict__.get(name) for name in ("numpy", "tolist", "__array__")], before)
+
+    def test_wrong_shape_is_torchs_error(self):
+        self.checkpoint(w=torch.randn(5))
+        model = Model(lambda model, name, w: model.w.data.copy_(w), w=torch.zeros(4))
+        with self.assertRaisesRegex(loadplan.LoadplanError, r"\b5\b.*\b4\b|\b4\b.*\b5\b"):
+            loadplan.record(model.load_weights, self.path, model)
+
+    def test_missing_files_and_names(self):
+        with self.assertRaisesRegex(loadplan.LoadplanError, "nowhere"):
+            loadplan.record(lambda weights: None, os.path.join(self.folder, "nowhere"), {})
+        self.checkpoint(w=torch.randn(4))
+        with loadplan.capture(self.path, {"w": torch.zeros(4)}) as recording:
+            with self.assertRaisesRegex(loadplan.LoadplanError, "no checkpoint tensor 'v'"):
+                recording.tensor("v")
+            recording.tensor("w")
+        with self.assertRaises(TypeError):
+            loadplan.record(lambda weights: None, self.path, {"w": 3})
+        with self.assertRaises(TypeError):
+            loadplan.record(lambda weights: None, self.path, {}, tensor_parallel=2)
+
+    def test_session_errors(self):
+        sources = self.checkpoint(w=torch.randn(4))
+        model = Model(lambda model, name, w: model.w.data.copy_(w), w=torch.zeros(4))
+        trace = loadplan.record(model.load_weights, self.path, model)
+        with self.assertRaises(loadplan.LoadplanError) as caught:
+            with loadplan.Session(trace, model):
+                pass
+        self.assertEqual(caught.exception.status, "LP_E_INCOMPLETE")
+        session = loadplan.Session(trace, model)
+        for name, tensor, status in (("x", sources["w"], "LP_E_UNKNOWN_NAME"), ("w", torch.zeros(5), "LP_E_MISMATCH"),
+                                     ("w", torch.zeros(4, dtype=torch.int32), "LP_E_MISMATCH")):
+            with self.assertRaises(loadplan.LoadplanError) as caught:
+                session.push(name, tensor)
+            self.assertEqual(caught.exception.status, status)
+        self.assertEqual(session.missing(), ["w"])
+        session.push("w", sources["w"])
+        with self.assertRaises(loadplan.LoadplanError) as caught:
+            session.push("w", sources["w"])
+        self.assertEqual(caught.exception.status, "LP_E_DUPLICATE")
+        self.assertEqual(session.finish().names_loaded, 1)
+        session.close()
+        for wrong in ({"w": torch.zeros(5)}, {}, {"w": torch.zeros(4, dtype=torch.float64)}, {"w": torch.zeros(4, 2)[:, 0]}):
+            with self.assertRaises(loadplan.LoadplanError) as caught:
+                loadplan.Session(trace, wrong)
+            self.assertEqual(caught.exception.status, "LP_E_MISMATCH")
+
+    def test_reload_keeps_addresses_and_equals_a_cold_start(self):
+        def load(model, name, w):
+            model.w.data.copy_(w.t())
+        first = self.checkpoint(w=torch.randn(4, 6))
+        model = Model(load, w=torch.zeros(6, 4))
+        trace = loadplan.record(model.load_weights, self.path, model)
+        plan, address = loadplan.Plan(trace, model), model.w.data_ptr()
+        second = {"w": torch.randn(4, 6)}
+        for weights in (first, second, first):
+            for mode in ("direct", "layerwise"):
+                loadplan_session = plan.session(mode)
+                with loadplan_session as session:
+                    session.push("w", weights["w"].t().contiguous().t())  # strided
+                self.assertTrue(torch.equal(model.w, weights["w"].t()))
+        self.assertEqual(model.w.data_ptr(), address)
+
+    # -- cost
+
+    def test_37_thousand_names(self):
+        layers, experts, names, end = 96, 128, {}, 0
+        for layer in range(layers):
+            for e in range(experts):
+                for part, shape in (("gate", (768, 2048)), ("up", (768, 2048)), ("down", (2048, 768))):
+                    begin, end = end, end + shape[0] * shape[1] * 2
+                    names[f"layers.{layer}.experts.{e}.{part}"] = {"dtype": "BF16", "shape": shape, "data_offsets": [begin, end]}
+        header = json.dumps(names).encode()
+        header += b" " * (-len(header) % 8)
+        with open(self.path, "wb") as f:
+            f.write(struct.pack("<Q", len(header)) + header)
+            f.truncate(8 + len(header) + end)  # 116 GB of nothing
+        with torch.device("meta"):
+            d = {f"layers.{layer}.{part}": torch.nn.Parameter(torch.empty(experts, *shape, dtype=torch.bfloat16),
+                                                               requires_grad=False)
+                 for layer in range(layers) for part, shape in (("gate_up", (384, 2048)), ("down", (2048, 192)))}
+
+        def load(weights):
+            for name, w in weights:
+                _, layer, _, e, part = name.split(".")
+                if part == "down":
+                    d[f"layers.{layer}.down"].data[int(e)].copy_(w.narrow(1, 192, 192))
+                else:
+                    half = d[f"layers.{layer}.gate_up"].data[int(e)].narrow(0, 192 * (part == "up"), 192)
+                    half.copy_(w.narrow(0, 192, 192))
+
+        began = time.process_time()
+        load((name, torch.empty(form["shape"], dtype=torch.bfloat16, device="meta")) for name, form in names.items())
+        own = time.process_time() - began
+        began = time.process_time()
+        trace = loadplan.record(load, self.path, d, tp=4, tp_rank=1)
+        seconds = time.process_time() - began
+        print(f"{len(names)} names: {seconds:.1f} s of processor time, the loader's own Python {own:.1f} s")
+        self.assertEqual(trace.query("SELECT count(*) AS n FROM v_records")[0]["n"], str(len(names)))
+        self.assertEqual(list(trace.check()), [])
+        self.assertLess(seconds - own, 6)
+
+
+if __name__ == "__main__":
+    unittest.main()
