@@ -204,9 +204,10 @@ static int64_t find_slot(const lp_strings *s, const char *text, size_t bytes, ui
     }
 }
 
+/* Large tables grow by more: entering all strings anew costs a cache miss for each. */
 static bool enlarge_table(lp_strings *s)
 {
-    const int64_t size = s->table_size == 0 ? 64 : s->table_size * 2;
+    const int64_t size = s->table_size == 0 ? 64 : s->table_size * (s->table_size < 65536 ? 2 : 4);
     uint32_t *table = lp_allocate_zero(s->alloc, (size_t)size * sizeof *table);
     if (table == NULL)
         return false;

@@ -21,6 +21,7 @@ typedef struct shard_index {
     uint32_t *file_of; /* for each name the number of its file */
     int64_t file_of_capacity;
     bool *is_found; /* for each name */
+    int64_t last;   /* the name that was looked up last */
     lp_error *err;
 } shard_index;
 
@@ -152,6 +153,16 @@ static lp_status mismatch(shard_index *x)
     return LP_E_CORRUPT;
 }
 
+/* Most shards have their tensors in the order of the index, where the one behind the last is a good guess. */
+static int64_t find_name(shard_index *x, const char *tensor, size_t bytes)
+{
+    const int64_t next = x->last + 1;
+    const bool is_next =
+        next < x->names.count && x->names.bytes[next] == bytes && memcmp(x->names.text[next], tensor, bytes) == 0;
+    x->last = is_next ? next : lp_strings_find(&x->names, tensor, bytes);
+    return x->last;
+}
+
 /* The tensors that the shard `file` added, from `first` on, are those that the index places in it. */
 static lp_status check_shard(shard_index *x, int64_t first, uint32_t file)
 {
@@ -160,7 +171,7 @@ static lp_status check_shard(shard_index *x, int64_t first, uint32_t file)
     for (int64_t i = first; i < x->c->count; i++) {
         const char *tensor = x->c->tensor[i].name;
         const size_t bytes = strlen(tensor);
-        const int64_t n = lp_strings_find(&x->names, tensor, bytes);
+        const int64_t n = find_name(x, tensor, bytes);
         if (n < 0) {
             lp_fail_at(x->err, LP_E_CORRUPT, x->path, -1, "tensor '%s' of shard '%s' is not in the index '%s'",
                        lp_show_name(name, tensor, bytes), shard, x->path);
