@@ -58,6 +58,7 @@ static bool are_in_order(const lp_record *a, const lp_record *b)
 static lp_status records_check(const lp_trace *t, const lp_rows *rows, lp_error *err)
 {
     for (uint32_t i = 0; i < rows->nrecord; i++) {
+        lp_look_ahead(t->checkpoint, rows->record, rows->nrecord, i);
         LP_TRY(lp_record_check(t, rows, &rows->record[i], LP_E_CORRUPT, err));
         if (i > 0 && !are_in_order(&rows->record[i - 1], &rows->record[i]))
             return lp_fail(err, LP_E_CORRUPT, "record %" PRIu32 " is not in canonical order", i);
