@@ -236,6 +236,23 @@ static const char *reason_of(lp_recorder *r, const char *file, int line, const c
     return lp_name(r, "%s", strncmp(text, place, bytes) == 0 ? text + bytes : text);
 }
 
+static void count_name(lp_recorder *r, uint32_t name, void *context)
+{
+    (void)r;
+    (void)name;
+    ++*(int64_t *)context;
+}
+
+bool mirror_reads_names(lp_recorder *r, int count, const lp_tensor *tensor)
+{
+    int64_t names = 0;
+    for (int i = 0; i < count; i++) {
+        if (lp_is_valid(tensor[i]))
+            rec_names_of(r, tensor[i], count_name, &names);
+    }
+    return names > 0;
+}
+
 lp_status mirror_settle(const char *file, int line, lp_mirror *m, int count, const lp_tensor *tensor, lp_tensor dst,
                         const char *operation, int64_t refusals_before, lp_error *err)
 {
@@ -257,7 +274,7 @@ lp_status mirror_settle(const char *file, int line, lp_mirror *m, int count, con
     }
     if (r->misuse.code != LP_OK)
         return r->misuse.code;
-    return r->refusal_count > refusals_before ? LP_E_REFUSED : LP_E_UNSUPPORTED;
+    return mirror_reads_names(r, count, tensor) ? LP_E_REFUSED : LP_E_UNSUPPORTED;
 }
 
 /* ---- destinations ---- */

@@ -46,6 +46,9 @@ lp_tensor mirror_tensor(const char *file, int line, lp_mirror *m, const lp_strid
 lp_status mirror_settle(const char *file, int line, lp_mirror *m, int count, const lp_tensor *tensor, lp_tensor dst,
                         const char *operation, int64_t refusals_before, lp_error *err);
 
+/* Whether any checkpoint name is in the tensors, which could then be refused. */
+bool mirror_reads_names(lp_recorder *r, int count, const lp_tensor *tensor);
+
 /* Whether g is all of its storage, row-major. */
 bool mirror_is_whole(const lp_mirror *m, const lp_strided *g);
 

@@ -94,8 +94,8 @@ lp_status lp_mirror_refuse(lp_mirror *m, const char *file, int line, const lp_st
                            const lp_strided *const *arg, const char *operation, const char *reason, lp_error *err)
 {
     lp_recorder *r = m->recorder;
-    const int64_t refusals = r->refusal_count;
     lp_tensor t[OPERANDS_MAX];
+    bool reads = false;
     if (count < 0 || (dst != NULL && (dst->storage < 0 || dst->storage >= m->storages)))
         return lp_fail(err, LP_E_ARGUMENT, "a refusal of %d operands", count);
     operation = lp_name(r, "%s", operation);
@@ -108,12 +108,11 @@ lp_status lp_mirror_refuse(lp_mirror *m, const char *file, int line, const lp_st
                 r->misuse.code = LP_OK;
         }
         hold_result(file, line, m, dst, some, t, operation, reason);
+        reads = reads || mirror_reads_names(r, some, t);
     }
     if (r->misuse.code != LP_OK)
         return lp_recorder_status(r, err);
-    if (r->refusal_count > refusals)
-        return LP_E_REFUSED;
-    return lp_fail(err, LP_E_UNSUPPORTED, "%s: %s", operation, reason);
+    return reads ? LP_E_REFUSED : lp_fail(err, LP_E_UNSUPPORTED, "%s: %s", operation, reason);
 }
 
 lp_status lp_mirror_require_close(lp_mirror *m, const char *file, int line, const lp_strided *a, const lp_strided *b,

@@ -39,16 +39,17 @@ static bool make_writable(const char *file, int line, lp_mirror *m, const lp_str
 }
 
 /* A value seen through a view has to have the destination's dtype before it is placed. */
-static lp_tensor value_of_dtype(const char *file, int line, lp_tensor value, lp_dtype to)
+static lp_tensor value_of_dtype(lp_tensor value, lp_dtype to)
 {
     lp_recorder *r = value.recorder;
-    const lp_node *node = &r->value[value.base].node;
     const lp_dtype from = value.view.dtype;
     if (value.kind != LP_TENSOR_VALUE || value.cast_to != 0 || from == to ||
         lp_cast_kind_of(from, to) != LP_CAST_VALUES || lp_view_is_contiguous(&value.view))
         return value;
-    const rec_value cast = {
-        .node = {.op = LP_OP_CAST, .dtype = (uint16_t)to, .arg = {value.base, 0, 0}, .count = node->count}};
+    const rec_value cast = {.node = {.op = LP_OP_CAST,
+                                     .dtype = (uint16_t)to,
+                                     .arg = {value.base, 0, 0},
+                                     .count = r->value[value.base].node.count}};
     const int64_t at = rec_add_value(r, &cast);
     if (at < 0)
         return rec_invalid(r);
@@ -59,8 +60,6 @@ static lp_tensor value_of_dtype(const char *file, int line, lp_tensor value, lp_
     for (int i = 0; i < value.view.nmode; i++)
         value.view.mode[i].stride_bits = value.view.mode[i].stride_bits / was * is;
     value.flags |= LP_PROV_IMPLICIT_CAST;
-    (void)file;
-    (void)line;
     return value;
 }
 
@@ -95,7 +94,7 @@ lp_status lp_mirror_copy(lp_mirror *m, const char *file, int line, const lp_stri
     if (lp_is_valid(to) && !becomes_value(file, line, m, dst, from)) {
         if (meant)
             from = lp_to_at(file, line, from, to.view.dtype);
-        from = value_of_dtype(file, line, from, to.view.dtype);
+        from = value_of_dtype(from, to.view.dtype);
         if (lp_is_valid(from))
             lp_copy_at(file, line, to, from);
     }

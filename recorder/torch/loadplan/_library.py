@@ -70,7 +70,8 @@ class DestinationMemory(c.Structure):
 
 
 class BindOptions(c.Structure):
-    _fields_ = [("staging", c.c_int64), ("experts", c.c_void_p), ("target", c.c_char_p), ("platform", c.c_void_p)]
+    # Options are zero by default and grow at their ends; `later` is room for what only a newer library knows.
+    _fields_ = [("staging", c.c_int64), ("experts", c.c_void_p), ("later", c.c_int64 * 14)]
 
 
 class SessionOptions(c.Structure):
