@@ -4,7 +4,7 @@
 
 #include <cuda_runtime.h>
 
-enum { DIGEST_BLOCK = 256, DIGEST_BLOCKS_PER_SM = 6, PACKETS_AHEAD = 2 };
+enum { DIGEST_BLOCK = 256 };
 
 #define LANE0_STEP 0x9e3779b97f4a7c15u
 #define LANE1_STEP 0xc2b2ae3d27d4eb4fu
@@ -64,6 +64,7 @@ __device__ __forceinline__ void locate(const lp_digest_job &job, uint64_t index,
 {
     off = 0;
     pos = 0;
+#pragma unroll 1
     for (uint32_t k = 0; k < job.rank; k++) {
         const lp_digest_mode &m = job.mode[k];
         uint64_t rest;
@@ -86,51 +87,96 @@ __device__ __forceinline__ uint64_t join(uint32_t low, uint32_t high)
     return static_cast<uint64_t>(high) << 32 | low;
 }
 
-/* Adds the four words of a packet. Below 2^32 the first step of mix(position) does nothing, so that its product goes on
- * from word to word by an addition. */
-template <bool SMALL>
-__device__ __forceinline__ void add_packet(sums &s, const uint64_t word[4], uint64_t pos, uint64_t word_pos)
+/* Where packet `index` begins, in 16 bytes, and its position. */
+__device__ __forceinline__ void locate_near(const lp_digest_job &job, uint32_t index, uint32_t &off16, uint32_t &pos)
 {
-    uint64_t steps = (pos + 1) * LANE0_STEP, product = pos * MIX_1;
-    const uint64_t more_steps = word_pos * LANE0_STEP, more_product = word_pos * MIX_1;
-#pragma unroll
-    for (int w = 0; w < 4; w++) {
-        add_word(s, word[w], steps, SMALL ? mix_rest(product) : mix(pos + w * word_pos));
-        steps += more_steps;
-        product += more_product;
+    off16 = 0;
+    pos = 0;
+#pragma unroll 1
+    for (uint32_t k = 0; k + 1 < job.rank; k++) {
+        const lp_divisor &extent = job.mode[k].extent;
+        const uint32_t rest = extent.value == 1 ? index : __umulhi(index, extent.multiplier) >> extent.shift;
+        const uint32_t digit = index - rest * extent.value;
+        off16 += digit * job.near_mode[k].off16;
+        pos += digit * job.near_mode[k].pos;
+        index = rest;
+    }
+    if (job.rank > 0) {
+        off16 += index * job.near_mode[job.rank - 1].off16;
+        pos += index * job.near_mode[job.rank - 1].pos;
     }
 }
 
-template <bool SMALL> __device__ __forceinline__ void sum_vectors(const lp_digest_job &job, const char *data, sums &s)
+/* What an addition makes of one word's products for the next one. A kernel parameter, since the compiler would multiply
+ * again if it knew where they come from, and multiplications are what is scarce. */
+struct word_step {
+    uint64_t steps, product;
+};
+
+/* Adds the four words of a packet. Positions are below 2^32, where the first step of mix(position) does nothing, so
+ * that its product goes on from word to word by an addition. */
+__device__ __forceinline__ void add_packet(sums &s, const uint64_t word[4], uint32_t pos, const word_step &next)
 {
-    const uint64_t stride = static_cast<uint64_t>(gridDim.x) * DIGEST_BLOCK;
-    const int64_t second = job.parts == 1 ? 16 : job.part_off;
-    for (uint64_t first = blockIdx.x * DIGEST_BLOCK + threadIdx.x; first < job.packets;
-         first += PACKETS_AHEAD * stride) {
-        uint4 low[PACKETS_AHEAD], high[PACKETS_AHEAD];
-        uint64_t pos[PACKETS_AHEAD];
+    uint64_t steps = (pos + static_cast<uint64_t>(1)) * LANE0_STEP, product = pos * MIX_1;
 #pragma unroll
-        for (int j = 0; j < PACKETS_AHEAD; j++)
-            if (first + j * stride < job.packets) {
-                int64_t off;
-                locate<SMALL>(job, first + j * stride, off, pos[j]);
-                low[j] = __ldcs(reinterpret_cast<const uint4 *>(data + off));
-                high[j] = __ldcs(reinterpret_cast<const uint4 *>(data + off + second));
-            }
-#pragma unroll
-        for (int j = 0; j < PACKETS_AHEAD; j++)
-            if (first + j * stride < job.packets) {
-                const uint4 a = low[j], b = high[j];
-                uint64_t word[4] = {join(a.x, a.y), join(a.z, a.w), join(b.x, b.y), join(b.z, b.w)};
-                if (job.parts == 2) {
-                    word[0] = join(a.x, b.x);
-                    word[1] = join(a.y, b.y);
-                    word[2] = join(a.z, b.z);
-                    word[3] = join(a.w, b.w);
-                }
-                add_packet<SMALL>(s, word, pos[j], job.word_pos);
-            }
+    for (int w = 0; w < 4; w++) {
+        add_word(s, word[w], steps, mix_rest(product));
+        steps += next.steps;
+        product += next.product;
     }
+}
+
+/* CHUNK packets a thread, a warp apart, each of two loads: 32 bytes in a row, or with HALVES the low and the high parts
+ * of four words. With IN_ROW they all lie in one row of the fastest mode, and are located once. */
+template <int CHUNK, bool HALVES, bool IN_ROW>
+__device__ __forceinline__ void sum_vectors(const lp_digest_job &job, const word_step &next, const char *data, sums &s)
+{
+    const uint32_t packets = static_cast<uint32_t>(job.packets), stride = gridDim.x * DIGEST_BLOCK * CHUNK;
+    const uint32_t warp = (blockIdx.x * DIGEST_BLOCK + threadIdx.x) / 32;
+    const int64_t second = HALVES ? job.part_off : 16;
+    const uint32_t row_off16 = 32 * job.near_mode[0].off16, row_pos = 32 * job.near_mode[0].pos;
+#pragma unroll 1
+    for (uint32_t first = warp * 32 * CHUNK + threadIdx.x % 32; first < packets; first += stride) {
+        uint4 low[CHUNK], high[CHUNK];
+        uint32_t pos[CHUNK], off16;
+        locate_near(job, first, off16, pos[0]);
+#pragma unroll
+        for (int j = 0; j < CHUNK; j++) {
+            const bool is_inside = IN_ROW || first + j * 32 < packets;
+            if (IN_ROW && j > 0) {
+                pos[j] = pos[j - 1] + row_pos;
+                off16 += row_off16;
+            } else if (j > 0 && is_inside) {
+                locate_near(job, first + j * 32, off16, pos[j]);
+            }
+            if (is_inside) {
+                const char *at = data + static_cast<uint64_t>(off16) * 16;
+                low[j] = __ldcs(reinterpret_cast<const uint4 *>(at));
+                high[j] = __ldcs(reinterpret_cast<const uint4 *>(at + second));
+            }
+        }
+#pragma unroll
+        for (int j = 0; j < CHUNK; j++) {
+            const uint4 a = low[j], b = high[j];
+            if (!IN_ROW && first + j * 32 >= packets)
+                break;
+            const uint64_t whole[4] = {join(a.x, a.y), join(a.z, a.w), join(b.x, b.y), join(b.z, b.w)};
+            const uint64_t halves[4] = {join(a.x, b.x), join(a.y, b.y), join(a.z, b.z), join(a.w, b.w)};
+            add_packet(s, HALVES ? halves : whole, pos[j], next);
+        }
+    }
+}
+
+template <bool HALVES>
+__device__ __forceinline__ void sum_packets(const lp_digest_job &job, const word_step &next, const char *data, sums &s)
+{
+    const uint32_t row = job.mode[0].extent.value;
+    if (row % (32 * 8) == 0)
+        sum_vectors<8, HALVES, true>(job, next, data, s);
+    else if (row % (32 * 2) == 0)
+        sum_vectors<2, HALVES, true>(job, next, data, s);
+    else
+        sum_vectors<2, HALVES, false>(job, next, data, s);
 }
 
 template <bool SMALL> __device__ __forceinline__ void sum_words(const lp_digest_job &job, const char *data, sums &s)
@@ -165,14 +211,17 @@ __device__ __noinline__ void sum_odd(const lp_digest_job &job, const char *data,
 
 template <bool SMALL>
 __global__ void __launch_bounds__(DIGEST_BLOCK)
-    value_sum(const __grid_constant__ lp_digest_job job, const char *data, uint64_t *sum)
+    value_sum(const __grid_constant__ lp_digest_job job, const __grid_constant__ word_step next, const char *data,
+              uint64_t *sum)
 {
     __shared__ sums warp_sums[DIGEST_BLOCK / 32];
     sums s = {};
     if (job.is_odd)
         sum_odd(job, data, s);
+    else if (job.has_vectors && job.parts == 1)
+        sum_packets<false>(job, next, data, s);
     else if (job.has_vectors)
-        sum_vectors<SMALL>(job, data, s);
+        sum_packets<true>(job, next, data, s);
     else
         sum_words<SMALL>(job, data, s);
     for (int lane = 0; lane < 2; lane++)
@@ -192,23 +241,22 @@ __global__ void __launch_bounds__(DIGEST_BLOCK)
 
 extern "C" int lp_device_value_sum(const lp_digest_job *job, const void *data, uint64_t *sum, void *stream)
 {
-    int device = 0, processors = 0;
-    cudaError_t code = cudaSuccess;
+    int device = 0, processors = 0, resident = 0;
+    const bool is_small = job->packets < 0x80000000u && job->bytes / 8 < 0x100000000;
+    const auto kernel = is_small ? value_sum<true> : value_sum<false>;
+    const word_step next = {job->word_pos * LANE0_STEP, job->word_pos * MIX_1};
     if (job->packets == 0)
         return 0;
-    code = cudaGetDevice(&device);
+    cudaError_t code = cudaGetDevice(&device);
     if (code == cudaSuccess)
         code = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+    if (code == cudaSuccess)
+        code = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, DIGEST_BLOCK, 0);
     if (code == cudaSuccess) {
         const uint64_t wanted = (job->packets + DIGEST_BLOCK - 1) / DIGEST_BLOCK;
-        const uint64_t most = static_cast<uint64_t>(processors) * DIGEST_BLOCKS_PER_SM;
-        const unsigned blocks = static_cast<unsigned>(wanted < most ? wanted : most);
-        const char *from = static_cast<const char *>(data);
-        cudaStream_t s = static_cast<cudaStream_t>(stream);
-        if (job->packets < 0x80000000u && job->bytes / 8 < 0x100000000)
-            value_sum<true><<<blocks, DIGEST_BLOCK, 0, s>>>(*job, from, sum);
-        else
-            value_sum<false><<<blocks, DIGEST_BLOCK, 0, s>>>(*job, from, sum);
+        const uint64_t most = static_cast<uint64_t>(processors) * resident;
+        kernel<<<static_cast<unsigned>(wanted < most ? wanted : most), DIGEST_BLOCK, 0,
+                 static_cast<cudaStream_t>(stream)>>>(*job, next, static_cast<const char *>(data), sum);
         code = cudaGetLastError();
     }
     if (code != cudaSuccess)

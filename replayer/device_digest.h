@@ -32,7 +32,10 @@ typedef struct lp_digest_job {
     uint32_t rank;
     int64_t unit; /* is_odd */
     bool is_odd;
-    bool has_vectors;                     /* two loads of 16 bytes make a packet */
+    bool has_vectors; /* two loads of 16 bytes make a packet, and near_mode[k] says in 32 bits what mode[k] says */
+    struct {
+        uint32_t off16, pos; /* off16: in 16 bytes */
+    } near_mode[LP_DIGEST_MODES];
     lp_digest_mode mode[LP_DIGEST_MODES]; /* by rising stride; is_odd: innermost first */
 } lp_digest_job;
 

@@ -26,6 +26,23 @@ static void sort_by_stride(lp_digest_job *job)
         }
 }
 
+/* Whether all places and positions fit 32 bits, places in 16 bytes. Fills near_mode. */
+static bool is_near(lp_digest_job *job)
+{
+    int64_t reach = 0;
+    for (uint32_t k = 0; k < job->rank; k++) {
+        const lp_digest_mode *m = &job->mode[k];
+        if (m->off <= 0 || m->off % 16 != 0)
+            return false;
+        reach += (m->extent.value - 1) * (m->off / 16);
+        if (reach > INT32_MAX)
+            return false;
+        job->near_mode[k].off16 = (uint32_t)(m->off / 16);
+        job->near_mode[k].pos = (uint32_t)m->pos;
+    }
+    return job->packets <= INT32_MAX && job->bytes / 8 <= INT32_MAX;
+}
+
 /* Several words along the fastest mode, two loads of 16 bytes together where that is possible. */
 static void make_packets(lp_digest_job *job, uint64_t address)
 {
@@ -49,6 +66,7 @@ static void make_packets(lp_digest_job *job, uint64_t address)
     job->packets = 1;
     for (uint32_t k = 0; k < job->rank; k++)
         job->packets *= job->mode[k].extent.value;
+    job->has_vectors = job->has_vectors && is_near(job);
 }
 
 lp_status lp_digest_job_of(lp_digest_job *job, const lp_form *form, uint64_t address, lp_error *err)

@@ -26,7 +26,7 @@ int lp_device_exec_open(lp_device_exec **out, const lp_device_program *program);
 void lp_device_exec_close(lp_device_exec *exec);          /* NULL is allowed */
 int64_t lp_device_exec_bytes(const lp_device_exec *exec); /* device memory that it holds */
 
-/* A prepared push of at most `capacity` items. All device memory is taken here. */
+/* A prepared push of at most `capacity` items, used on one stream at a time. All device memory is taken here. */
 int lp_device_push_open(lp_device_push **out, lp_device_exec *exec, uint32_t capacity);
 void lp_device_push_close(lp_device_push *push); /* NULL is allowed; its last run must be complete */
 

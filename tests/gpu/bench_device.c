@@ -178,7 +178,7 @@ static void bench_many(void)
     layer l = {.items = COUNT, .bytes = (int64_t)COUNT * BYTES};
     CUDA(cudaMalloc((void **)&l.source, (size_t)l.bytes));
     CUDA(cudaMalloc((void **)&l.dest, (size_t)l.bytes));
-    CUDA(cudaMemset(l.source, 3, (size_t)l.bytes));
+    fill_random(l.source, l.bytes);
     l.base = malloc(COUNT * sizeof *l.base);
     l.item = malloc(COUNT * sizeof *l.item);
     CHECK(l.base != NULL && l.item != NULL, "out of memory");

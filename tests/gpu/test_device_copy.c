@@ -131,6 +131,39 @@ static const lp_map *random_transpose(uint64_t *state, int64_t *span, int64_t *s
     return map;
 }
 
+/* What the kernel for rows takes, or nearly takes: runs of some hundred bytes to some ten thousand, most of them and
+ * most strides multiples of 16. */
+static const lp_map *random_rows(uint64_t *state, int64_t *span, int64_t *src_span)
+{
+    static const int64_t runs[] = {512,  768,  1024,  1360,  2048,  4080,  4096, 4112,
+                                   5120, 8192, 16384, 28672, 32752, 32768, 40960};
+    lp_error err;
+    lp_mode mode[3];
+    const int rank = (int)random_below(state, 4);
+    lp_box box = {.run = runs[random_below(state, sizeof runs / sizeof runs[0])], .rank = rank, .mode = mode};
+    if (random_below(state, 8) == 0)
+        box.run += 1 + random_below(state, 15);
+    int64_t dst = box.run, src = box.run;
+    for (int k = rank - 1; k >= 0; k--) {
+        const int64_t extent = 1 + random_below(state, random_below(state, 3) == 0 ? 40 : 6);
+        mode[k].extent = dst * extent > 1 << 20 ? 1 : extent;
+        dst += random_below(state, 2) == 0 ? 16 * random_below(state, 40) : 0;
+        mode[k].dst_stride = dst;
+        dst *= mode[k].extent;
+    }
+    for (int k = 0; k < rank; k++) { /* the source runs the other way round */
+        src += random_below(state, 3) == 0 ? 16 * random_below(state, 9) : 0;
+        mode[k].src_stride = src;
+        src *= mode[k].extent;
+    }
+    const lp_map *map = NULL;
+    if (lp_map_from_boxes(&map, 1, 1, 1, &box, NULL, &err) != LP_OK)
+        return NULL;
+    *span = map->dst_hi;
+    *src_span = map->src_hi;
+    return map;
+}
+
 static void random_step(uint64_t *state, lp_step *step, int64_t *span, int64_t *src_span)
 {
     static const uint8_t pairs[][2] = {{LP_BF16, LP_F32},    {LP_F32, LP_BF16},    {LP_F16, LP_BF16},
@@ -154,8 +187,11 @@ static void random_step(uint64_t *state, lp_step *step, int64_t *span, int64_t *
             if (dst_elem < 8)
                 step->fill_bits &= ((uint64_t)1 << (8 * dst_elem)) - 1;
         }
-        if (step->kind == LP_KIND_COPY && random_below(state, 3) == 0)
+        const int64_t tidy = step->kind == LP_KIND_COPY ? random_below(state, 6) : 6;
+        if (tidy < 2)
             step->map = random_transpose(state, span, src_span);
+        else if (tidy < 3)
+            step->map = random_rows(state, span, src_span);
         else
             step->map = random_map(state, step->kind, src_elem, dst_elem, span, src_span);
         if (step->map != NULL)
