@@ -35,6 +35,9 @@ from ._record import record as _record  # noqa: E402
 from ._trace import Trace  # noqa: E402
 
 
+_for_ever: list = []
+
+
 def _stand_alone() -> None:
     """Other ranks are neither waited for nor talked to."""
     new_group, init_group = dist.new_group, ps.init_model_parallel_group
@@ -65,7 +68,9 @@ def start(folder: str, tp: int = 1, rank: int = 0, expert_parallel: bool = False
     arguments = dict(model=str(folder), skip_tokenizer_init=True, dtype="bfloat16", enforce_eager=True,
                      tensor_parallel_size=tp, enable_expert_parallel=expert_parallel, distributed_executor_backend="mp")
     config = EngineArgs(**{**arguments, **engine_arguments}).create_engine_config()
-    set_current_vllm_config(config).__enter__()
+    context = set_current_vllm_config(config)
+    context.__enter__()
+    _for_ever.append(context)  # leaving it, as its destructor would, unsets the configuration
     ps.init_distributed_environment(tp, rank, "fake://", 0, "fake")
     ps.initialize_model_parallel(tp, 1)
     with set_default_torch_dtype(config.model_config.dtype), torch.device("cpu"):
