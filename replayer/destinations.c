@@ -2,6 +2,8 @@
 /* Fresh memory for the destinations of a scope: one zeroed block for each storage. */
 #include "replayer/plan.h"
 
+enum { LINE = 64 }; /* storages begin at cache lines, so that whole lines can be written around the cache */
+
 struct lp_destinations {
     lp_platform platform;
     lp_destination_memory *memory;
@@ -86,7 +88,7 @@ static lp_status take_blocks(lp_destinations *d, const lp_rows *rows, lp_strings
             return lp_fail(err, LP_E_LIMIT, "the destinations have more bytes than can be counted");
         if (meta)
             continue;
-        d->block[i] = lp_allocate_zero(d->platform.alloc, (size_t)d->block_bytes[i]);
+        d->block[i] = lp_allocate_zero(d->platform.alloc, (size_t)d->block_bytes[i] + LINE - 1);
         if (d->block[i] == NULL)
             return lp_fail_at(err, LP_E_MEMORY, names->text[i], -1, "no memory for storage '%s' of %lld bytes",
                               names->text[i], (long long)d->block_bytes[i]);
@@ -104,6 +106,8 @@ static lp_status give_memory(lp_destinations *d, const lp_rows *rows, bool meta,
         const lp_destination *dest = &rows->dest[i];
         const int64_t number = lp_strings_find(&names, dest->storage, strlen(dest->storage));
         uint8_t *base = d->block[number];
+        if (base != NULL)
+            base += -(uintptr_t)base & (LINE - 1);
         d->memory[i] = (lp_destination_memory){
             .name = dest->name,
             .dtype = dest->dtype,

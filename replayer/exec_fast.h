@@ -36,6 +36,7 @@ typedef struct lp_piece {
     lp_piece_move move;
     lp_mode column;            /* of short runs: the mode along which the source runs on; extent 1: none */
     int64_t words;             /* of short runs: steps of the inner modes */
+    int64_t dense;             /* of those, how many lie in a row in the destination */
     int64_t segment, segments; /* of long runs; of short ones the columns of a tile, tiles */
     uint64_t fill_bits;
     int32_t src_elem, dst_elem;
@@ -59,6 +60,9 @@ int64_t lp_batch_part(lp_batch *b, const lp_step *step, uint8_t *dst, const uint
                       int64_t hi);
 int64_t lp_batch_fill(lp_batch *b, const lp_step *step, uint8_t *dst);
 void lp_batch_flush(lp_batch *b);
+
+/* Sets bytes to zero. */
+void lp_exec_clear(lp_pool *pool, uint8_t *base, int64_t bytes);
 
 /* exec_fast_rows.c, exec_fast_words.c: choose how a piece moves, set move, units and what goes with them. */
 void lp_piece_plan_rows(lp_piece *p);

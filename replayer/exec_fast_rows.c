@@ -8,9 +8,10 @@
 
 enum {
     SEGMENT = 128 << 10, /* longer runs are split, so that threads can share them */
-    PAGE = 4096,         /* what the copy is blocked by; correct for pages of any size */
-    AHEAD = 512,         /* bytes fetched ahead */
-    STREAM_RUN = 256     /* shorter runs end in too many half-written cache lines to bypass the cache */
+    CLEAR_BYTES = 1 << 20,
+    PAGE = 4096,     /* what the copy is blocked by; correct for pages of any size */
+    AHEAD = 512,     /* bytes fetched ahead */
+    STREAM_RUN = 256 /* shorter runs end in too many half-written cache lines to bypass the cache */
 };
 
 /* ---- copies around the cache ---- */
@@ -162,4 +163,24 @@ void lp_piece_plan_fill(lp_piece *p)
     p->units = p->bytes / run * p->segments;
     p->streams = false;
     p->move = move_fill;
+}
+
+/* ---- clearing ---- */
+
+typedef struct clearing {
+    uint8_t *base;
+    int64_t bytes;
+} clearing;
+
+static void clear_part(void *context, int64_t index)
+{
+    const clearing *c = context;
+    const int64_t off = index * CLEAR_BYTES, left = c->bytes - off;
+    memset(c->base + off, 0, (size_t)(left < CLEAR_BYTES ? left : CLEAR_BYTES));
+}
+
+void lp_exec_clear(lp_pool *pool, uint8_t *base, int64_t bytes)
+{
+    clearing c = {base, bytes};
+    lp_pool_run(pool, (bytes + CLEAR_BYTES - 1) / CLEAR_BYTES, clear_part, &c);
 }

@@ -86,22 +86,44 @@ static inline void fetch_rows(const table *t, int64_t first, int64_t end, const 
             __builtin_prefetch(src + t->src[i] + off);
 }
 
+/* Rows from `line` that end with a cache line of the destination, or with the dense words that it is among. */
+static inline int64_t line_end(const lp_piece *p, const table *t, int64_t line, int64_t rows, const uint8_t *dst)
+{
+    const int64_t place = (int64_t)((uintptr_t)(dst + t->dst[line]) & 63);
+    const int64_t left = place % 16 == 0 ? 64 - place : 64; /* vectors that cross lines cannot be ordered by them */
+    const int64_t by_line = line + left / p->run, by_run = line - (t->first + line) % p->dense + p->dense;
+    const int64_t end = by_line < by_run ? by_line : by_run;
+    return end < rows ? end : rows;
+}
+
+/* Asks for the cache lines that the next rows write, where they will not be written whole. */
+static inline void fetch_columns(const lp_piece *p, uint8_t *dst, int64_t columns)
+{
+    for (int64_t k = 0; k < columns; k++)
+        __builtin_prefetch(dst + k * p->column.dst_stride, 1);
+}
+
 /*
  * `rows` words down (from the table, each 16 / width of them dense in the destination) by `columns` words along, both
  * multiples of 16 / width. Interleaving the first half of the registers with the second one, log2 of their number
- * times, transposes. The destination gets 64 bytes of a column before the next column: whole cache lines for streaming
- * stores.
+ * times, transposes. The destination gets up to a cache line of a column before the next column; whole lines may be
+ * streamed.
  */
 #define TRANSPOSE(width, log)                                                                                          \
     static void transpose_##width(const lp_piece *p, const table *t, int64_t rows, int64_t columns, uint8_t *dst,      \
                                   const uint8_t *src)                                                                  \
     {                                                                                                                  \
         enum { N = 16 / (width) };                                                                                     \
-        for (int64_t line = 0; line < rows; line += 4 * N) {                                                           \
+        for (int64_t line = 0, end; line < rows; line = end) {                                                         \
+            end = line_end(p, t, line, rows, dst);                                                                     \
+            const bool streams = p->streams && end - line == 4 * N;                                                    \
+            const int64_t after = end < rows ? line_end(p, t, end, rows, dst) : end;                                   \
             if (p->segments > 1)                                                                                       \
-                fetch_rows(t, line + 4 * N, line + 8 * N, src, columns * (width));                                     \
+                fetch_rows(t, end, after, src, columns *(width));                                                      \
+            if (after > end && !(p->streams && after - end == 4 * N))                                                  \
+                fetch_columns(p, dst + t->dst[end], columns);                                                          \
             for (int64_t k = 0; k < columns; k += N)                                                                   \
-                for (int64_t i = line; i < rows && i < line + 4 * N; i += N) {                                         \
+                for (int64_t i = line; i < end; i += N) {                                                              \
                     vector r[N], s[N];                                                                                 \
                     for (int j = 0; j < N; j++)                                                                        \
                         r[j] = load_vector(src + t->src[i + j] + k * (width));                                         \
@@ -114,7 +136,7 @@ static inline void fetch_rows(const table *t, int64_t first, int64_t end, const 
                             r[j] = s[j];                                                                               \
                     }                                                                                                  \
                     for (int j = 0; j < N; j++)                                                                        \
-                        store_vector(dst + t->dst[i] + (k + j) * p->column.dst_stride, r[j], p->streams);              \
+                        store_vector(dst + t->dst[i] + (k + j) * p->column.dst_stride, r[j], streams);                 \
                 }                                                                                                      \
         }                                                                                                              \
     }
@@ -251,13 +273,14 @@ static int64_t dense_words(const lp_piece *p)
     return words;
 }
 
-static bool is_aligned(const lp_piece *p, int64_t bytes)
+/* Whether the cache lines of all columns and outer steps begin at the same rows, and vectors at multiples of 16. */
+static bool has_common_lines(const lp_piece *p)
 {
-    int64_t strides = (int64_t)((uintptr_t)p->dst & 63) | p->column.dst_stride;
+    int64_t strides = p->column.dst_stride;
     for (int32_t m = 0; m < p->rank; m++)
-        if (p->mode[m].dst_stride >= bytes)
+        if (p->mode[m].dst_stride >= p->dense * p->run)
             strides |= p->mode[m].dst_stride;
-    return strides % bytes == 0;
+    return strides % 64 == 0 && (uintptr_t)p->dst % 16 == 0;
 }
 
 void lp_piece_plan_words(lp_piece *p)
@@ -275,12 +298,13 @@ void lp_piece_plan_words(lp_piece *p)
     int64_t outer = 1;
     for (int32_t m = 0; m < p->rank; m++)
         *(m < p->outer ? &outer : &p->words) *= p->mode[m].extent;
-    const int64_t dense = dense_words(p);
+    p->dense = dense_words(p);
     const bool is_word = p->run == 1 || p->run == 2 || p->run == 4 || p->run == 8;
     p->lanes = 0;
-    if (is_word && p->column.src_stride == p->run && dense % (16 / p->run) == 0)
+    if (is_word && p->column.src_stride == p->run && p->dense % (16 / p->run) == 0)
         p->lanes = (int32_t)(16 / p->run);
-    p->streams = p->streams && p->lanes > 0 && p->run >= STREAM_WORD && dense * p->run % 64 == 0 && is_aligned(p, 64);
+    p->streams =
+        p->streams && p->lanes > 0 && p->run >= STREAM_WORD && p->dense * p->run % 64 == 0 && has_common_lines(p);
     const int64_t stride = p->column.src_stride < 0 ? -p->column.src_stride : p->column.src_stride;
     p->segment = stride == 0 ? 1 : TILE_COLUMN_BYTES / stride;
     p->segments = (p->column.extent + p->segment - 1) / p->segment;

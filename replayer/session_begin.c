@@ -2,6 +2,8 @@
 /* Begin: which names this round expects, which derives it will run, and whether it may start at all. */
 #include "replayer/session.h"
 
+#include "replayer/exec_fast.h"
+
 #include <time.h>
 
 int64_t lp_session_clock(void)
@@ -135,7 +137,7 @@ static void clear_memory(lp_session *s)
     plan->is_all_dirty = true;
     for (uint32_t i = 0; i < plan->storage_count; i++)
         if (plan->storage[i].bytes > 0)
-            memset(plan->storage[i].base, 0, (size_t)plan->storage[i].bytes);
+            lp_exec_clear(plan->pool, plan->storage[i].base, plan->storage[i].bytes);
     if (s->mode == LP_DUMMY)
         for (uint32_t i = 0; i < plan->rows->ndest; i++)
             lp_dummy_fill(plan, i);
