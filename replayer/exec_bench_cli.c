@@ -71,7 +71,7 @@ static lp_status add_box(bench_work *w, bench_case *c, int64_t run, const lp_mod
 /* Runs of `run` bytes whose rows change places: what column-parallel slices and gate/up interleaving do. */
 static lp_status make_runs(bench_work *w, bench_case *c, int64_t run)
 {
-    const int64_t total = w->bed->is_small ? 1 << 20 : 256 << 20, rows = total / run / 16;
+    const int64_t total = w->bed->is_small ? 1 << 20 : 128 << 20, rows = total / run / 16;
     const lp_mode mode[] = {{rows, run, 16 * run}, {16, rows * run, run}};
     snprintf(c->name, sizeof c->name, "runs of %" PRId64 " bytes", run);
     return add_box(w, c, run, mode, total);
@@ -104,7 +104,7 @@ static lp_status add_shard(bench_work *w, bench_case *c, const lp_layout *layout
 
 /* A kernel layout, all experts of a rank, expert by expert as a checkpoint has them. No moves where the layout is none
  * of experts. */
-static lp_status make_layout(bench_work *w, bench_case *c, const lp_layout *layout)
+static lp_status make_layout(bench_work *w, bench_case *c, const lp_layout *layout, int64_t experts)
 {
     lp_layout_sizes sizes = {.experts = 1, .hidden = 4096, .intermediate = 2048};
     lp_layout_shape shape;
@@ -112,7 +112,7 @@ static lp_status make_layout(bench_work *w, bench_case *c, const lp_layout *layo
     LP_TRY(lp_layout_describe(layout, &sizes, &shape, w->err));
     if (shape.slot_dim < 0)
         return LP_OK;
-    sizes.experts = w->bed->is_small ? 2 : 32;
+    sizes.experts = w->bed->is_small ? 2 : experts;
     LP_TRY(lp_layout_describe(layout, &sizes, &shape, w->err));
     c->dst_bytes = shape.bytes;
     for (int shard = LP_SHARD_GATE; shard <= LP_SHARD_DOWN; shard++)
@@ -169,7 +169,7 @@ static int by_value(const void *a, const void *b)
 static double time_rounds(bench_work *w, const bench_case *c, const uint8_t *src, uint8_t *dst, uint8_t *other,
                           lp_bench_result *moved)
 {
-    enum { TIMES = 5 };
+    enum { TIMES = 3 };
     double ratio[LP_BENCH_ROUNDS_MAX];
     const int wanted = w->bed->rounds * TIMES;
     const int rounds = wanted < LP_BENCH_ROUNDS_MAX ? wanted : LP_BENCH_ROUNDS_MAX;
@@ -230,12 +230,12 @@ static int64_t run_bytes(const bench_case *c)
 }
 
 /* Every layout whose runs are in [least, most] bytes. */
-static lp_status run_layouts(bench_work *w, int64_t least, int64_t most)
+static lp_status run_layouts(bench_work *w, int64_t least, int64_t most, int64_t experts)
 {
     lp_status status = LP_OK;
     for (int32_t i = 0; i < lp_layout_count() && status == LP_OK; i++) {
         bench_case c = {.count = 0};
-        status = make_layout(w, &c, lp_layout_at(i));
+        status = make_layout(w, &c, lp_layout_at(i), experts);
         if (status == LP_OK && run_bytes(&c) >= least && run_bytes(&c) <= most)
             status = run_case(w, &c);
         free_case(w, &c);
@@ -254,7 +254,7 @@ static lp_status run_long_runs(bench_work *w)
             status = run_case(w, &c);
         free_case(w, &c);
     }
-    return status == LP_OK ? run_layouts(w, 1024, INT64_MAX) : status;
+    return status == LP_OK ? run_layouts(w, 1024, INT64_MAX, 8) : status;
 }
 
 static lp_status run_words(bench_work *w)
@@ -264,7 +264,7 @@ static lp_status run_words(bench_work *w)
     if (status == LP_OK)
         status = run_case(w, &c);
     free_case(w, &c);
-    return status == LP_OK ? run_layouts(w, 4, 4) : status;
+    return status == LP_OK ? run_layouts(w, 4, 4, 32) : status;
 }
 
 static lp_status with_pool(const lp_bench_bed *bed, lp_bench_result *r, lp_error *err, lp_status (*run)(bench_work *w))
