@@ -165,6 +165,13 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* Small cases are done over and over: a round must outlast the waking of a thread. */
+static int64_t repeats_of(const bench_work *w, const bench_case *c)
+{
+    const int64_t least = w->bed->is_small ? 1 : 64 << 20;
+    return (least + c->bytes - 1) / c->bytes;
+}
+
 /* Times both in turns and returns the median of the ratios. Rounds are short: there are more of them than asked for. */
 static double time_rounds(bench_work *w, const bench_case *c, const uint8_t *src, uint8_t *dst, uint8_t *other,
                           lp_bench_result *moved)
@@ -173,13 +180,17 @@ static double time_rounds(bench_work *w, const bench_case *c, const uint8_t *src
     double ratio[LP_BENCH_ROUNDS_MAX];
     const int wanted = w->bed->rounds * TIMES;
     const int rounds = wanted < LP_BENCH_ROUNDS_MAX ? wanted : LP_BENCH_ROUNDS_MAX;
+    const int64_t repeats = repeats_of(w, c);
+    moved->size = c->bytes * repeats;
     for (int i = 0; i < rounds; i++) {
         lp_bench_result copied = {0};
         lp_bench_clock started = lp_bench_start();
-        plain_copy(w->pool, other, src, c->bytes);
+        for (int64_t k = 0; k < repeats; k++)
+            plain_copy(w->pool, other, src, c->bytes);
         lp_bench_stop(&copied, started);
         started = lp_bench_start();
-        move_all(w->pool, c, dst, src);
+        for (int64_t k = 0; k < repeats; k++)
+            move_all(w->pool, c, dst, src);
         lp_bench_stop(moved, started);
         ratio[i] = (double)copied.ns[0] / (double)moved->ns[i];
     }
@@ -190,7 +201,7 @@ static double time_rounds(bench_work *w, const bench_case *c, const uint8_t *src
 /* Times the case; its result becomes that of the bench when it is the worst so far. */
 static void time_case(bench_work *w, const bench_case *c, uint8_t *src, uint8_t *dst, uint8_t *want)
 {
-    lp_bench_result moved = {.size = c->bytes}, *worst = w->result;
+    lp_bench_result moved = {0}, *worst = w->result;
     const int64_t bytes = c->src_bytes > c->dst_bytes ? c->src_bytes : c->dst_bytes;
     for (int64_t i = 0; i < bytes; i++)
         src[i] = (uint8_t)((uint64_t)i * 2654435761u >> 11);
