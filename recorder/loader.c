@@ -227,7 +227,7 @@ static void copy_rest(lp_rules *l)
             continue;
         const lp_tensor from = lp_source_index(l->r, i);
         lp_copy(
-            lp_declare(l->r, lp_checkpoint_at(l->checkpoint, i)->name, lp_dtype_of(from), lp_dim(from), from.view.size),
+            rules_declare(l, lp_checkpoint_at(l->checkpoint, i)->name, lp_dtype_of(from), lp_dim(from), from.view.size),
             from);
     }
 }

@@ -5,18 +5,26 @@
  */
 #include "recorder/rule_sets.h"
 
+#include "recorder/record_private.h"
+
+static lp_tensor take_transposed(lp_rules *l, const char *name)
+{
+    const lp_tensor from = rules_take(l, name);
+    return rules_expect(l, from, 2, (int64_t[]){-1, -1}) ? lp_t(from) : rec_invalid(l->r);
+}
+
 /* STEM.{weight,bias}: `parts` equal parts along the output, each split over the ranks. */
 static void by_output(lp_rules *l, const char *stem, int64_t parts)
 {
     const char *bias_name = lp_name(l->r, "%s.bias", stem), *weight_name = lp_name(l->r, "%s.weight", stem);
-    const lp_tensor weight = lp_t(rules_take(l, weight_name)), bias = rules_take(l, bias_name);
+    const lp_tensor weight = take_transposed(l, weight_name), bias = rules_take(l, bias_name);
     const int64_t rows = lp_size(weight, 0), part = rules_share(l, stem, rows, parts);
     const int64_t share = rules_share(l, stem, part, l->at.tp);
     if (rules_failed(l) || !rules_expect(l, bias, 1, &rows))
         return;
     const lp_tensor weight_into =
-        lp_declare(l->r, weight_name, lp_dtype_of(weight), 2, (int64_t[]){parts * share, lp_size(weight, 1)});
-    const lp_tensor bias_into = lp_declare(l->r, bias_name, lp_dtype_of(bias), 1, (int64_t[]){parts * share});
+        rules_declare(l, weight_name, lp_dtype_of(weight), 2, (int64_t[]){parts * share, lp_size(weight, 1)});
+    const lp_tensor bias_into = rules_declare(l, bias_name, lp_dtype_of(bias), 1, (int64_t[]){parts * share});
     for (int64_t i = 0; i < parts; i++) {
         const int64_t from = i * part + l->at.tp_rank * share;
         lp_copy(lp_narrow(weight_into, 0, i * share, share), lp_narrow(weight, 0, from, share));
@@ -27,11 +35,11 @@ static void by_output(lp_rules *l, const char *stem, int64_t parts)
 static void by_input(lp_rules *l, const char *stem)
 {
     const char *name = lp_name(l->r, "%s.weight", stem);
-    const lp_tensor weight = lp_t(rules_take(l, name));
+    const lp_tensor weight = take_transposed(l, name);
     const int64_t share = rules_share(l, stem, lp_size(weight, 1), l->at.tp);
     if (rules_failed(l))
         return;
-    lp_copy(lp_declare(l->r, name, lp_dtype_of(weight), 2, (int64_t[]){lp_size(weight, 0), share}),
+    lp_copy(rules_declare(l, name, lp_dtype_of(weight), 2, (int64_t[]){lp_size(weight, 0), share}),
             lp_narrow(weight, 1, share * l->at.tp_rank, share));
     rules_whole(l, lp_name(l->r, "%s.bias", stem));
 }

@@ -129,8 +129,12 @@ static const lp_map *region_of(const char *file, int line, lp_tensor dst)
     const lp_map *map = NULL;
     uint64_t reduced;
     lp_error err;
-    if (lp_map_fill(&map, &reduced, &dst.view, rec_memory_bytes(r, &dst), 0, lp_dtype_bits(dst.view.dtype) / 8,
-                    r->platform.alloc, &err) != LP_OK) {
+    const int bits = lp_dtype_bits(dst.view.dtype);
+    const lp_status status = lp_map_fill(&map, &reduced, &dst.view, rec_memory_bytes(r, &dst), 0,
+                                         bits % 8 == 0 ? bits / 8 : 1, r->platform.alloc, &err);
+    if (status == LP_E_UNSUPPORTED)
+        return NULL; /* parts of bytes: a region that no map can say */
+    if (status != LP_OK) {
         rec_misuse_error(file, line, r, &err);
         return NULL;
     }

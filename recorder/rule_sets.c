@@ -72,6 +72,23 @@ bool rules_expect(lp_rules *l, lp_tensor t, int ndim, const int64_t *shape)
     return false;
 }
 
+bool rules_whole_bytes(lp_rules *l, const char *dest, lp_dtype dtype, int ndim, const int64_t *shape)
+{
+    const int bits = lp_dtype_bits(dtype);
+    if (ndim == 0 || bits % 8 == 0 || shape[ndim - 1] % 8 * bits % 8 == 0)
+        return true;
+    rules_fail(l, LP_E_UNSUPPORTED, dest, "'%s' would have rows of %" PRId64 " %s, which are not whole bytes", dest,
+               shape[ndim - 1], lp_dtype_name(dtype));
+    return false;
+}
+
+lp_tensor rules_declare(lp_rules *l, const char *dest, lp_dtype dtype, int ndim, const int64_t *shape)
+{
+    if (!rules_whole_bytes(l, dest, dtype, ndim, shape))
+        return rec_invalid(l->r);
+    return lp_declare(l->r, dest, dtype, ndim, shape);
+}
+
 int64_t rules_need(lp_rules *l, const char *key)
 {
     int64_t value = 0;

@@ -49,6 +49,11 @@ void rules_decline(lp_rules *l, const char *name);
 /* Fails unless t has that shape; dimensions of -1 may be anything. False after a failure. */
 bool rules_expect(lp_rules *l, lp_tensor t, int ndim, const int64_t *shape);
 
+/* A destination, row-major. Rows that are not whole bytes, which a split may leave of the smallest dtypes, are a
+ * failure of the checkpoint; rules_whole_bytes: the question alone. */
+lp_tensor rules_declare(lp_rules *l, const char *dest, lp_dtype dtype, int ndim, const int64_t *shape);
+bool rules_whole_bytes(lp_rules *l, const char *dest, lp_dtype dtype, int ndim, const int64_t *shape);
+
 /* An integer of the configuration that must be there and positive; 1 after a failure. */
 int64_t rules_need(lp_rules *l, const char *key);
 

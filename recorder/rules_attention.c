@@ -25,7 +25,7 @@ static void head_vector(lp_rules *l, const char *name, int64_t heads)
     if (!rules_expect(l, from, 1, (int64_t[]){heads}))
         return;
     rules_heads(l, "attention heads", heads, false, &start, &count);
-    lp_copy(lp_declare(l->r, name, lp_dtype_of(from), 1, &count), lp_narrow(from, 0, start, count));
+    lp_copy(rules_declare(l, name, lp_dtype_of(from), 1, &count), lp_narrow(from, 0, start, count));
 }
 
 static void key_value_heads(lp_rules *l, const char *stem, const char *const qkv[3], bool fused)

@@ -29,7 +29,7 @@ static void vocabulary_tensor(lp_rules *l, const char *name, const char *dest, i
     const int64_t vocabulary = lp_size(from, 0), rows = rows_of_rank(vocabulary, l->at.tp);
     const int64_t start = rows * l->at.tp_rank;
     const int64_t left = vocabulary > start ? vocabulary - start : 0, own = left < rows ? left : rows;
-    const lp_tensor into = lp_declare(l->r, dest, lp_dtype_of(from), ndim, (int64_t[]){rows, lp_size(from, 1)});
+    const lp_tensor into = rules_declare(l, dest, lp_dtype_of(from), ndim, (int64_t[]){rows, lp_size(from, 1)});
     if (own > 0)
         lp_copy(lp_narrow(into, 0, 0, own), lp_narrow(from, 0, start, own));
     if (own < rows)

@@ -11,6 +11,8 @@
  */
 #include "recorder/rule_sets.h"
 
+#include "recorder/record_private.h"
+
 /* One layer on one rank. */
 typedef struct fused_layer {
     lp_rules *l;
@@ -21,12 +23,12 @@ typedef struct fused_layer {
 
 static lp_tensor declare_slots(const fused_layer *f, const char *name, lp_dtype dtype, int ndim, const int64_t *shape)
 {
-    return lp_declare_with(f->l->r, &(lp_declaration){.name = lp_name(f->l->r, "%s.%s", f->stem, name),
-                                                      .dtype = dtype,
-                                                      .ndim = ndim,
-                                                      .shape = shape,
-                                                      .has_slots = true,
-                                                      .slot_dim = 0});
+    const char *dest = lp_name(f->l->r, "%s.%s", f->stem, name);
+    if (!rules_whole_bytes(f->l, dest, dtype, ndim, shape))
+        return rec_invalid(f->l->r);
+    return lp_declare_with(
+        f->l->r, &(lp_declaration){
+                     .name = dest, .dtype = dtype, .ndim = ndim, .shape = shape, .has_slots = true, .slot_dim = 0});
 }
 
 /* from: [E, 2 I, ...]. Gate rows, then up rows, of this rank's share. */
@@ -87,7 +89,7 @@ static void load_second_bias(const fused_layer *f, lp_tensor from)
 
 static lp_tensor take_if_stored(lp_rules *l, const char *name, int ndim, const int64_t *shape)
 {
-    lp_tensor none = {0};
+    const lp_tensor none = rec_invalid(l->r);
     if (rules_find(l, name) < 0)
         return none;
     const lp_tensor t = rules_take(l, name);

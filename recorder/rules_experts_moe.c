@@ -8,6 +8,7 @@
  *   w13_bias    [S, 2 I]                                        w2_bias    [S, H], zero on all tensor-parallel ranks
  *                                                                          but the first, because outputs are added up
  */
+#include "recorder/record_private.h"
 #include "recorder/rules_dialect.h"
 #include "recorder/rules_experts_index.h"
 
@@ -115,17 +116,18 @@ static bool fits(const moe_part *p, lp_tensor t)
 static lp_tensor declare_part(const moe_part *p)
 {
     lp_rules *l = p->m->l;
-    const int64_t slots = p->m->split.slots;
-    const bool by_projection = p->ndim > 0 || p->count > 1;
-    const int64_t shape[3] = {slots, p->ndim > 0 ? p->count * p->own[0] : p->count, p->own[1]};
-    return lp_declare_with(l->r, &(lp_declaration){.name = lp_name(l->r, "%s.%s", p->m->stem, p->dest),
-                                                   .dtype = p->dtype,
-                                                   .ndim = p->ndim == 2    ? 3
-                                                           : by_projection ? 2
-                                                                           : 1,
-                                                   .shape = shape,
-                                                   .has_slots = true,
-                                                   .slot_dim = 0});
+    const char *dest = lp_name(l->r, "%s.%s", p->m->stem, p->dest);
+    int64_t shape[3] = {p->m->split.slots, p->count, p->own[1]};
+    int ndim = p->count > 1 ? 2 : 1;
+    if (p->ndim > 0) {
+        shape[1] *= p->own[0];
+        ndim = p->ndim + 1;
+    }
+    if (!rules_whole_bytes(l, dest, p->dtype, ndim, shape))
+        return rec_invalid(l->r);
+    return lp_declare_with(
+        l->r, &(lp_declaration){
+                  .name = dest, .dtype = p->dtype, .ndim = ndim, .shape = shape, .has_slots = true, .slot_dim = 0});
 }
 
 static void copy_expert(const moe_part *p, lp_tensor slot, int64_t expert)

@@ -34,7 +34,7 @@ static void load_one(lp_rules *l, const char *name, const char *dest, int64_t gr
         return;
     const int64_t heads[3] = {s->groups * s->queries, s->groups, s->groups};
     const int64_t rows = (heads[0] + heads[1] + heads[2]) * head_dim;
-    const lp_tensor into = lp_declare(l->r, dest, lp_dtype_of(from), ndim, (int64_t[]){rows, columns});
+    const lp_tensor into = rules_declare(l, dest, lp_dtype_of(from), ndim, (int64_t[]){rows, columns});
     const lp_tensor ours =
         lp_narrow(lp_reshape(from, 4, (int64_t[]){groups, queries + 2, head_dim, columns}), 0, s->group, s->groups);
     int64_t start = 0;

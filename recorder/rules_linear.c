@@ -12,7 +12,7 @@ void rules_copy_as(lp_rules *l, const char *name, const char *dest)
     if (rules_find(l, name) < 0)
         return;
     const lp_tensor from = rules_take(l, name);
-    lp_copy(lp_declare(l->r, dest, lp_dtype_of(from), lp_dim(from), from.view.size), from);
+    lp_copy(rules_declare(l, dest, lp_dtype_of(from), lp_dim(from), from.view.size), from);
 }
 
 void rules_whole(lp_rules *l, const char *name)
@@ -25,7 +25,7 @@ void rules_whole_module(lp_rules *l, const char *name)
     const lp_tensor weight = rules_take(l, lp_name(l->r, "%s.weight", name));
     if (!lp_is_valid(weight))
         return;
-    lp_copy(lp_declare(l->r, lp_name(l->r, "%s.weight", name), lp_dtype_of(weight), lp_dim(weight), weight.view.size),
+    lp_copy(rules_declare(l, lp_name(l->r, "%s.weight", name), lp_dtype_of(weight), lp_dim(weight), weight.view.size),
             weight);
     rules_whole(l, lp_name(l->r, "%s.bias", name));
 }
@@ -65,7 +65,8 @@ static bool take_part(stack *s, int i)
     const lp_tensor from = s->from[i] = rules_take(l, name);
     if (s->role == DIALECT_SCALE) {
         const int64_t columns = s->first < 0 ? -1 : s->columns;
-        if (!rules_expect(l, from, lp_dim(from) == 1 ? 1 : 2, (int64_t[]){-1, columns}) ||
+        const int ndim = s->first < 0 ? (lp_dim(from) == 1 ? 1 : 2) : lp_dim(s->from[s->first]);
+        if (!rules_expect(l, from, ndim, (int64_t[]){-1, columns}) ||
             !dialect_rows(l, from, part->rows, i + 1 < s->count, &s->start[i], &s->rows[i]))
             return false;
     } else if (!rules_expect(l, from, s->role == DIALECT_WEIGHT ? 2 : 1,
@@ -104,7 +105,7 @@ static void stack_rows(stack *s)
     shape[1] = s->columns;
     const lp_tensor first = s->from[s->first];
     const lp_tensor into =
-        lp_declare(l->r, lp_name(l->r, "%s.%s", s->dest, s->what), lp_dtype_of(first), lp_dim(first), shape);
+        rules_declare(l, lp_name(l->r, "%s.%s", s->dest, s->what), lp_dtype_of(first), lp_dim(first), shape);
     for (int i = 0; i < s->count; i++) {
         const lp_tensor rows = lp_narrow(into, 0, start, s->rows[i]);
         if (lp_is_valid(s->from[i]))
@@ -128,7 +129,7 @@ static void stack_scalars(lp_rules *l, const char *dest, int count, const rules_
         }
         if (i == 0)
             into =
-                lp_declare(l->r, lp_name(l->r, "%s.%s", dest, what), lp_dtype_of(from), 1, (int64_t[]){(int64_t)count});
+                rules_declare(l, lp_name(l->r, "%s.%s", dest, what), lp_dtype_of(from), 1, (int64_t[]){(int64_t)count});
         lp_copy(lp_narrow(into, 0, i, 1), lp_reshape(from, 1, (int64_t[]){1}));
     }
 }
@@ -208,8 +209,8 @@ static void split_columns(lp_rules *l, const char *dest, const char *stem, const
     if (!rules_expect(l, from, 2, (int64_t[]){-1, -1}) ||
         !dialect_columns(l, from, stem, weight_columns, l->at.tp, l->at.tp_rank, &start, &columns))
         return;
-    const lp_tensor into = lp_declare(l->r, lp_name(l->r, "%s.%s", dest, what), lp_dtype_of(from), 2,
-                                      (int64_t[]){lp_size(from, 0), columns});
+    const lp_tensor into = rules_declare(l, lp_name(l->r, "%s.%s", dest, what), lp_dtype_of(from), 2,
+                                         (int64_t[]){lp_size(from, 0), columns});
     lp_copy(into, lp_narrow(from, 1, start, columns));
 }
 

@@ -25,7 +25,7 @@ static void load_bands(lp_rules *l, const char *name, int64_t rows, int count, c
     shape[2] = lp_size(from, 2);
     for (int i = 0; i < count; i++)
         shape[0] += bands[i].count;
-    const lp_tensor into = lp_declare(l->r, name, lp_dtype_of(from), ndim, shape);
+    const lp_tensor into = rules_declare(l, name, lp_dtype_of(from), ndim, shape);
     for (int i = 0; i < count; i++) {
         lp_copy(lp_narrow(into, 0, start, bands[i].count), lp_narrow(from, 0, bands[i].from, bands[i].count));
         start += bands[i].count;
@@ -37,10 +37,10 @@ static void derive_a(lp_rules *l, const char *stem, int64_t rows, band own)
 {
     const lp_tensor log = rules_take(l, lp_name(l->r, "%s.A_log", stem));
     const int ndim = lp_dim(log);
-    if (!rules_expect(l, log, ndim == 1 ? 1 : 2, (int64_t[]){rows, -1}))
+    if (!rules_expect(l, log, ndim == 1 ? 1 : 2, (int64_t[]){rows, lp_size(log, 1) > 0 ? -1 : 1}))
         return;
     const lp_tensor a =
-        lp_declare(l->r, lp_name(l->r, "%s.A", stem), LP_F32, ndim, (int64_t[]){own.count, lp_size(log, 1)});
+        rules_declare(l, lp_name(l->r, "%s.A", stem), LP_F32, ndim, (int64_t[]){own.count, lp_size(log, 1)});
     lp_derive(l->r, a, lp_neg(lp_exp(lp_to_f32(lp_narrow(log, 0, own.from, own.count)))));
 }
 

@@ -13,6 +13,6 @@ void rules_router(lp_rules *l, const char *stem)
         if (rules_find(l, bias) < 0)
             continue;
         const lp_tensor from = rules_take(l, bias); /* the router adds it in F32, however it is stored */
-        lp_copy(lp_declare(l->r, bias, LP_F32, lp_dim(from), from.view.size), lp_to_f32(from));
+        lp_copy(rules_declare(l, bias, LP_F32, lp_dim(from), from.view.size), lp_to_f32(from));
     }
 }
