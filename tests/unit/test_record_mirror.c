@@ -212,7 +212,7 @@ static void a_replaced_destination_is_what_it_is_now(void **state)
     lp_strided across = w;
     across.extent[0] = 6, across.extent[1] = 4, across.extent[2] = 1, across.extent[3] = 6;
     assert_int_equal(copy(&b, turned, across), LP_OK);
-    assert_int_equal(lp_mirror_rebind(b.mirror, "l", 1, "w", &turned, &b.err), LP_OK);
+    assert_int_equal(lp_mirror_rebind(b.mirror, "l", 1, "w", &turned, NULL, &b.err), LP_OK);
     assert_true(lp_mirror_is_loaded(b.mirror, &w)); /* the old memory still holds what was written to it */
     lp_trace *t = end(&b);
     const lp_rows *rows = rows_of(t);
@@ -300,7 +300,7 @@ static lp_status record_all(const lp_checkpoint *c, const lp_platform *platform)
     const lp_strided tail = narrowed(v, 0, 6, 2);
     lp_mirror_move(b.mirror, "l", 3, &tail, &cast, 2, (int64_t[]){0, 1}, (int64_t[]){5, 1}, &b.err);
     lp_mirror_refuse(b.mirror, "l", 4, &twice, 1, (const lp_strided *const[]){&h}, "item", "no", &b.err);
-    lp_mirror_rebind(b.mirror, "l", 5, "w", &made, &b.err);
+    lp_mirror_rebind(b.mirror, "l", 5, "w", &made, NULL, &b.err);
     status = lp_recorder_finish(b.recorder, &t, &b.err);
 done:
     lp_mirror_close(b.mirror);

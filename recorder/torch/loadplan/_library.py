@@ -126,7 +126,7 @@ _FUNCTIONS = {
     "lp_mirror_compute": (_i, _p, _s, _i, _i, _p, _i, P(_p), P(c.c_double), c.c_uint32, _e),
     "lp_mirror_refuse": (_i, _p, _s, _i, _p, _i, P(_p), _s, _s, _e),
     "lp_mirror_require_close": (_i, _p, _s, _i, _p, _p, c.c_double, _s, _e),
-    "lp_mirror_rebind": (_i, _p, _s, _i, _s, _p, _e),
+    "lp_mirror_rebind": (_i, _p, _s, _i, _s, _p, _s, _e),
     "lp_mirror_leave": (c.c_bool, _p, _s),
     "lp_trace_open": (_i, P(_p), _s, _e),
     "lp_trace_close": (None, _p),

@@ -13,6 +13,7 @@ from typing import Callable, Iterator, Mapping
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ._files import Files
 from ._library import LoadplanError, RecorderOptions, check, lib, scope_of
 from ._operations import HANDLERS, _pass, handler_of
 from ._storages import DESTINATION, NUMBER, OTHER, SOURCE, Storages, raw_storage
@@ -83,6 +84,13 @@ def _natural(name: str):
     return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
 
 
+def _span(tensor: torch.Tensor) -> tuple[int, int]:
+    """Bytes of its storage that a tensor spans."""
+    item, lo = tensor.dtype.itemsize, tensor.storage_offset()
+    reach = sum((size - 1) * step for size, step in zip(tensor.size(), tensor.stride())) if tensor.numel() else -1
+    return lo * item, (lo + reach + 1) * item
+
+
 class Recording:
     """A recording in progress: a context manager; inside it everything that torch does on this thread is seen.
 
@@ -92,7 +100,7 @@ class Recording:
 
     PROBE_MAX = 1 << 24  # elements of an operation that is found out by running it on their numbers
 
-    def __init__(self, checkpoint: str | os.PathLike, destinations, *, loader: str = "torch", loader_version: str = "",
+    def __init__(self, checkpoint: str | os.PathLike, destinations=None, *, loader: str = "torch", loader_version: str = "",
                  configuration: str = "", target: str = "", initial=(), **scope):
         self.trace: Trace | None = None
         self.current = -1  # catalogue index of the name that the loader was given last
@@ -104,7 +112,8 @@ class Recording:
         self._declared: dict[str, torch.Tensor] = {}
         self._given: dict[int, torch.Tensor] = {}
         self._optional = set(initial)  # destinations that may keep what they hold: nothing waits for them
-        self._add_destinations(destinations)
+        if destinations is not None:
+            self._add_destinations(destinations)
         try:
             check(lib.lp_checkpoint_open, c.byref(self._checkpoint), os.fsencode(checkpoint))
             options = RecorderOptions(loader=loader.encode(), loader_version=loader_version.encode(),
@@ -117,7 +126,7 @@ class Recording:
         except BaseException:
             self.close()
             raise
-        self._modes = (_Dispatch(self), _HostReads(self))
+        self._modes = (_HostReads(self), Files(self), _Dispatch(self))
 
     # -- destinations
 
@@ -170,7 +179,28 @@ class Recording:
             if flags & _BUFFER:
                 self._optional.add(name)
 
+    def add(self, destinations) -> None:
+        """Destinations that the recorded code made itself, such as the model that from_pretrained returns."""
+        self._add_destinations(destinations)
+
     # -- checkpoint tensors
+
+    def catalogue(self, name: str):
+        """The header's entry of a checkpoint tensor."""
+        index = lib.lp_checkpoint_find(self._checkpoint, name.encode())
+        if index < 0:
+            raise LoadplanError(f"no checkpoint tensor '{name}'", "LP_E_UNKNOWN_NAME")
+        return lib.lp_checkpoint_at(self._checkpoint, index).contents
+
+    def files(self) -> dict[str, dict[str, int]]:
+        """Names and their places in each file of the checkpoint."""
+        found: dict[str, dict[str, int]] = {}
+        for i in range(len(self)):
+            t = lib.lp_checkpoint_at(self._checkpoint, i).contents
+            if t.file >= 0:
+                path = os.fsdecode(lib.lp_checkpoint_file_at(self._checkpoint, t.file).contents.path)
+                found.setdefault(path, {})[t.name.decode()] = t.file_off
+        return found
 
     def __len__(self) -> int:
         return lib.lp_checkpoint_count(self._checkpoint)
@@ -242,20 +272,28 @@ class Recording:
         storages = self.storages
         now = [(name, tensor, flags) for name, tensor, flags in self._now()]
         now += [(name, tensor, _BUFFER) for name, tensor in self._attributes()]
+        late: dict[int, tuple[torch.UntypedStorage, list]] = {}  # by storage: a stand-in, and what is declared in it
+        replaced: dict[int, list] = {}  # by storage: names and spans
         for name, tensor, flags in now:
             if not self._is_declarable(tensor):
                 continue
             tensor = tensor.detach()
             number = storages.number_of(tensor)
-            before = self._declared.get(name)
             if number is None or storages.kind[number] == DESTINATION:
                 continue
-            if before is None:
-                form = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
-                self._declare(name, form, flags)
-                storages.copy(self._declared[name], tensor)
-            else:
-                storages.rebind(name, tensor)
+            storage, span = raw_storage(tensor), _span(tensor)
+            if name not in self._declared:
+                form, held = late.setdefault(storage._cdata, (torch.UntypedStorage(storage.nbytes(), device="meta"), []))
+                self._declare(name, torch.empty(0, dtype=tensor.dtype, device="meta").set_(
+                    form, tensor.storage_offset(), tensor.size(), tensor.stride()), flags)
+                if not any(lo <= span[0] and span[1] <= hi for lo, hi in held):
+                    storages.copy(self._declared[name], tensor)
+                held.append(span)
+                continue
+            holder = next((other for other, (lo, hi) in replaced.get(storage._cdata, ()) if lo <= span[0] and span[1] <= hi),
+                          None)
+            storages.rebind(name, tensor, holder)
+            replaced.setdefault(storage._cdata, []).append((name, span))
 
     def __enter__(self) -> "Recording":
         for mode in self._modes:
@@ -289,13 +327,19 @@ class Recording:
             lib.lp_checkpoint_close(checkpoint)
 
 
-def capture(checkpoint: str | os.PathLike, destinations, **options) -> Recording:
+def capture(checkpoint: str | os.PathLike, destinations=None, **options) -> Recording:
     """A recording around any code:
 
         with loadplan.capture("ckpt", model) as recording:
             for name, tensor in recording.weights():
                 model.load_one(name, tensor)
         recording.trace.save("x.lpt")
+
+    Code that opens the checkpoint's safetensors files gets stand-ins as well. What it makes is added before the end:
+
+        with loadplan.capture("ckpt") as recording:
+            model = AutoModelForCausalLM.from_pretrained("ckpt")
+            recording.add(model)
 
     An exception inside leaves no trace. Options: loader, loader_version, configuration, target; initial, the names of
     parameters that may keep their initial values (buffers always may); and the scope's pp, dp, tp, pp_rank, dp_rank,

@@ -275,11 +275,11 @@ class Storages:
             self.mirror, file, line, forms[0].buffer_info()[0], forms[1].buffer_info()[0], rtol, text.encode(),
             c.byref(self._error)))
 
-    def rebind(self, name: str, src: torch.Tensor) -> bool:
+    def rebind(self, name: str, src: torch.Tensor, tied_to: str | None = None) -> bool:
         file, line = self.places.here()
         form = self.strided(src, self.number_of(src))
         return self.settle(lib.lp_mirror_rebind(self.mirror, file, line, name.encode(), form.buffer_info()[0],
-                                                c.byref(self._error)))
+                                                tied_to.encode() if tied_to else None, c.byref(self._error)))
 
     def destination(self, name: str, tensor: torch.Tensor, flags: int) -> int:
         storage = raw_storage(tensor)

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Code that opens safetensors files by itself gets stand-ins too: safe_open is replaced while a recording lasts."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+_DTYPES = ("BOOL", "F4", "F6_E2M3", "F6_E3M2", "U8", "I8", "F8_E5M2", "F8_E4M3", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ",
+           "I16", "U16", "F16", "BF16", "I32", "U32", "F32", "C64", "F64", "I64", "U64")  # by lp_dtype, from 1
+
+
+class _Slice:
+    """What get_slice() returns: a tensor that is indexed before it is read."""
+
+    def __init__(self, opened: "_Opened", name: str):
+        self._opened, self._name = opened, name
+
+    def get_shape(self) -> list[int]:
+        return list(self._opened.form(self._name)[1])
+
+    def get_dtype(self) -> str:
+        return self._opened.form(self._name)[0]
+
+    def __getitem__(self, index):
+        return self._opened.get_tensor(self._name)[index]
+
+
+class _Opened:
+    """safe_open() of one file of the checkpoint."""
+
+    def __init__(self, recording, names: dict[str, int]):
+        self._recording, self._names = recording, names
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        return None
+
+    def keys(self) -> list[str]:
+        return sorted(self._names)
+
+    def offset_keys(self) -> list[str]:
+        return sorted(self._names, key=self._names.get)
+
+    def metadata(self):
+        return {"format": "pt"}
+
+    def form(self, name: str):
+        tensor = self._recording.catalogue(name)
+        return _DTYPES[tensor.dtype - 1], [tensor.shape[i] for i in range(tensor.ndim)]
+
+    def get_tensor(self, name: str):
+        return self._recording.tensor(name)
+
+    def get_slice(self, name: str) -> _Slice:
+        return _Slice(self, name)
+
+
+class Files:
+    """Replaces safetensors.safe_open, wherever it was imported to, for the files of a recording's checkpoint."""
+
+    def __init__(self, recording):
+        self._recording = recording
+        self._replaced: list[tuple[object, str, object]] = []
+
+    def __enter__(self) -> None:
+        safetensors = sys.modules.get("safetensors")
+        if safetensors is None:
+            return
+        original = safetensors.safe_open
+        files = {os.path.realpath(path): names for path, names in self._recording.files().items()}
+
+        def safe_open(filename, framework="pt", device="cpu", *arguments, **options):
+            names = files.get(os.path.realpath(os.fsdecode(filename)))
+            if names is None:
+                return original(filename, framework, device, *arguments, **options)
+            return _Opened(self._recording, names)
+
+        for module in list(sys.modules.values()):
+            members = getattr(module, "__dict__", None)
+            if not isinstance(members, dict):
+                continue
+            for name in [name for name, value in list(members.items()) if value is original]:
+                self._replaced.append((module, name, original))
+                setattr(module, name, safe_open)
+
+    def __exit__(self, *_) -> None:
+        for module, name, original in self._replaced:
+            setattr(module, name, original)
+        self._replaced.clear()
