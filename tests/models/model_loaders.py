@@ -90,9 +90,10 @@ def attention(r, there, here, back="o_proj"):
     q, kv = r.c["num_attention_heads"], r.c["num_key_value_heads"]
     stacked(r, [f"{there}.{p}_proj" for p in "qkv"], f"{here}.qkv_proj", lambda a, i: heads(r, a, kv if i else q))
     by_columns(r, f"{there}.{back}", f"{here}.{back}")
-    for name in ("q_norm.weight", "k_norm.weight"):
+    for name, new in (("q_norm.weight",) * 2, ("k_norm.weight",) * 2, ("k_proj.k_scale", "attn.k_scale"),
+                      ("v_proj.v_scale", "attn.v_scale")):
         if f"{there}.{name}" in r.ck:
-            copy(r, f"{there}.{name}", f"{here}.{name}")
+            copy(r, f"{there}.{name}", f"{here}.{new}")
 
 
 def gated_mlp(r, there, here):

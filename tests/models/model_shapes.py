@@ -111,6 +111,9 @@ GLM_NORMS = TWO_NORMS + ("post_self_attn_layernorm", "post_mlp_layernorm")
 def llama(c, prefix="model.", kind=linear, norms=TWO_NORMS, norms_of_heads=False, **more):
     yield from around(c, prefix)
     for _, stem in layers(c, prefix):
+        if kind is modelopt_fp8:  # with a cache in FP8
+            yield stem + ".self_attn.k_proj.k_scale", "F32", []
+            yield stem + ".self_attn.v_proj.v_scale", "F32", []
         yield from attention(c, stem + ".self_attn", kind, norms=norms_of_heads, **more)
         yield from gated_mlp(c, stem + ".mlp", kind=kind)
         for name in norms:
