@@ -135,6 +135,49 @@ def qwen3_moe_nvfp4():
     return qwen3_moe(), _nvfp4
 
 
+def fp8_static(tensors, config):
+    config["quantization_config"] = {"quant_method": "fp8", "activation_scheme": "static", "ignored_layers": ["lm_head"]}
+    for name in list(tensors):
+        if name.endswith("_proj.weight"):
+            tensors[name] = (torch.float8_e4m3fn, tuple(tensors[name].shape))
+            for scale in ("weight_scale", "input_scale"):
+                tensors[name.removesuffix("weight") + scale] = (torch.float32, ())
+    return tensors, config
+
+
+def int4_packed(tensors, config):
+    config["quantization_config"] = {
+        "quant_method": "compressed-tensors", "format": "pack-quantized", "quantization_status": "compressed",
+        "ignore": ["lm_head"], "config_groups": {"group_0": {
+            "targets": ["Linear"], "input_activations": None, "output_activations": None,
+            "weights": {"num_bits": 4, "type": "int", "symmetric": True, "strategy": "group", "group_size": 32,
+                        "dynamic": False}}}}
+    for name in list(tensors):
+        if name.endswith("_proj.weight"):
+            rows, columns = tuple(tensors.pop(name).shape)
+            stem = name.removesuffix("weight")
+            tensors[stem + "weight_packed"] = (torch.int32, (rows, columns // 8))
+            tensors[stem + "weight_scale"] = (torch.bfloat16, (rows, columns // 32))
+            tensors[stem + "weight_shape"] = (torch.int64, (2,))
+    return tensors, config
+
+
+def longcat():
+    def with_scales(tensors, config):
+        config.update(mla_scale_q_lora=True, mla_scale_kv_lora=True, attention_method="MLA", zero_expert_type="identity")
+        return {k: v for k, v in tensors.items() if ".zero_expert" not in k}, config
+    return tf.LongcatFlashForCausalLM(tf.LongcatFlashConfig(
+        hidden_size=256, ffn_hidden_size=512, expert_ffn_hidden_size=256, num_layers=1, num_hidden_layers=2,
+        num_attention_heads=8, vocab_size=300, n_routed_experts=4, zero_expert_num=0, moe_topk=2, q_lora_rank=128,
+        kv_lora_rank=128, qk_nope_head_dim=64, qk_rope_head_dim=64, v_head_dim=64, max_position_embeddings=128,
+        tie_word_embeddings=False)), with_scales
+
+
+def small(kind, **options):
+    """A model of transformers by the beginning of its class names."""
+    return lambda: getattr(tf, kind + "ForCausalLM")(getattr(tf, kind + "Config")(**options))
+
+
 # name: (maker, has experts)
 FAMILIES = {
     "llama": (llama, False), "qwen3": (qwen3, False), "qwen3_moe": (qwen3_moe, True), "mixtral": (mixtral, True),
@@ -142,6 +185,15 @@ FAMILIES = {
     "qwen3_next": (qwen3_next, True), "qwen2_vl": (qwen2_vl, False), "llama_nvfp4": (llama_nvfp4, False),
     "qwen3_moe_nvfp4": (qwen3_moe_nvfp4, True), "phi3": (phi3, False), "falcon": (falcon, False), "gpt2": (gpt2, False),
     "gpt_neox": (gpt_neox, False), "gemma2": (gemma2, False),
+    "llama_fp8_static": (lambda: (llama(), fp8_static), False),
+    "qwen3_moe_fp8_static": (lambda: (qwen3_moe(), fp8_static), True),
+    "llama_int4": (lambda: (llama(), int4_packed), False), "longcat": (longcat, False),
+    "bloom": (small("Bloom", hidden_size=128, n_layer=2, n_head=8, vocab_size=300), False),
+    "mamba": (small("Mamba", hidden_size=128, num_hidden_layers=2, vocab_size=300, state_size=16), False),
+    "olmoe": (small("Olmoe", **COMMON, num_experts=8, num_experts_per_tok=2), True),
+    "granitemoe": (small("GraniteMoe", **COMMON, num_local_experts=4, num_experts_per_tok=2), True),
+    "falcon_h1": (small("FalconH1", **COMMON, mamba_n_heads=8, mamba_d_head=32, mamba_d_ssm=256, mamba_n_groups=1,
+                        mamba_d_state=16, head_dim=16), False),
 }
 
 
