@@ -315,7 +315,7 @@ static const lp_option options[] = {
     {"rounds", 0, "N", NULL, "how often each is timed; the best counts (default 5)"},
     {"threads", 'j', "N", NULL, "threads of the executor (default 0: physical cores)"},
     {"small", 0, NULL, NULL, "small sizes, to try that all work; bars are not judged"},
-    {"folder", 0, "DIR", NULL, "where to keep files meanwhile, up to 1 GiB (default /tmp)"},
+    {"folder", 0, "DIR", NULL, "where to keep files meanwhile, up to 400 MiB (default /tmp)"},
     {"output", 'o', "FILE", NULL, "write there instead of standard output"},
     {"force", 'f', NULL, NULL, "replace an existing output"},
 };
