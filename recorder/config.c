@@ -19,6 +19,8 @@ static const key_row KEYS[] = {
     {"head_dim", KEY_INTEGER},
     {"hidden_size", KEY_INTEGER},
     {"intermediate_size", KEY_INTEGER},
+    {"linear_key_head_dim", KEY_INTEGER},
+    {"linear_num_key_heads", KEY_INTEGER},
     {"model_type", KEY_TEXT},
     {"moe_intermediate_size", KEY_INTEGER},
     {"multi_query", KEY_FLAG},

@@ -39,6 +39,7 @@ static const struct {
     {"qwen2_moe", "Qwen2MoeForCausalLM", "moe"},
     {"qwen3", "Qwen3ForCausalLM", "dense"},
     {"qwen3_moe", "Qwen3MoeForCausalLM", "moe"},
+    {"qwen3_next", "Qwen3NextForCausalLM", "moe"},
     {"qwen3_vl_moe", "Qwen3VLMoeForConditionalGeneration", "moe"},
     {"roberta", "RobertaModel", "bert"},
     {"smollm3", "SmolLM3ForCausalLM", "dense"},

@@ -190,6 +190,8 @@ void rules_shared_experts(lp_rules *l, int64_t layer);
 /* The mixer of a state-space layer. */
 void rules_mamba1(lp_rules *l, const char *stem);
 void rules_mamba2(lp_rules *l, const char *stem);
+/* Linear attention by a gated delta rule. */
+void rules_delta_net(lp_rules *l, const char *stem);
 
 /* ---- loader_auto.c ---- */
 

@@ -35,22 +35,25 @@ static void key_value_heads(lp_rules *l, const char *stem, const char *const qkv
     int64_t kv_heads = heads, head_dim, start[2], count[2], first = 0;
     if (lp_config_integer(l->config, "num_key_value_heads", &kv_heads))
         kv_heads = rules_need(l, "num_key_value_heads");
+    /* Qwen3-Next gates what attention gives: each head of q has a head of gates behind it. */
+    const char *type = lp_config_text(l->config, "model_type");
+    const int64_t query = type != NULL && strcmp(type, "qwen3_next") == 0 ? 2 : 1;
     const int64_t stored = fused ? heads + 2 * kv_heads : heads;
     if (lp_config_integer(l->config, "head_dim", &head_dim))
         head_dim = rules_need(l, "head_dim");
     else
-        head_dim = rules_share(l, lp_name(l->r, "%s.weight over its heads", qkv[0]), rows, stored);
+        head_dim = rules_share(l, lp_name(l->r, "%s.weight over its heads", qkv[0]), rows, query * stored);
     rules_heads(l, "attention heads", heads, false, &start[0], &count[0]);
     rules_heads(l, "key/value heads", kv_heads, true, &start[1], &count[1]);
 
     rules_rows part[3];
     for (int i = 0; i < 3; i++) {
         const int kv = i > 0;
-        const int64_t own = (kv ? kv_heads : heads) * head_dim;
+        const int64_t width = kv ? head_dim : query * head_dim, own = (kv ? kv_heads : heads) * width;
         part[i] = (rules_rows){.stem = qkv[i],
                                .rows = fused ? stored * head_dim : own,
-                               .start = first + start[kv] * head_dim,
-                               .count = count[kv] * head_dim};
+                               .start = first + start[kv] * width,
+                               .count = count[kv] * width};
         first += fused ? own : 0;
     }
     rules_stack_rows(l, lp_name(l->r, "%s.qkv_proj", stem), 3, part);

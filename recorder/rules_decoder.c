@@ -42,9 +42,11 @@ static void load_norms(lp_rules *l, const char *stem, bool partial)
 void rules_decoder_layer(lp_rules *l, int64_t layer, bool partial)
 {
     const char *stem = lp_name(l->r, "layers.%" PRId64, layer);
-    const char *attention = lp_name(l->r, "%s.self_attn", stem);
-    if (!partial || rules_has_weight(l, lp_name(l->r, "%s.q_proj", attention)) ||
-        rules_has_weight(l, lp_name(l->r, "%s.qkv_proj", attention)) || rules_has_latent_attention(l, attention))
+    const char *attention = lp_name(l->r, "%s.self_attn", stem), *delta = lp_name(l->r, "%s.linear_attn", stem);
+    if (rules_find(l, lp_name(l->r, "%s.conv1d.weight", delta)) >= 0)
+        rules_delta_net(l, delta);
+    else if (!partial || rules_has_weight(l, lp_name(l->r, "%s.q_proj", attention)) ||
+             rules_has_weight(l, lp_name(l->r, "%s.qkv_proj", attention)) || rules_has_latent_attention(l, attention))
         rules_attention(l, layer);
     load_norms(l, stem, partial);
 }
@@ -77,9 +79,23 @@ static int64_t layer_of(const lp_rules *l, const char *name, const char **rest)
     return *p == '.' ? layer : -1;
 }
 
+/* Qwen3-Next keeps its draft model beside the model. */
+static void decline_draft_model(lp_rules *l)
+{
+    static const char draft[] = "mtp.";
+    for (int64_t i = 0; i < lp_checkpoint_count(l->checkpoint); i++) {
+        const char *name = lp_checkpoint_at(l->checkpoint, i)->name;
+        if (strncmp(name, draft, sizeof draft - 1) != 0)
+            continue;
+        l->taken[i] = 1;
+        lp_decline(l->r, name);
+    }
+}
+
 void rules_draft_layers(lp_rules *l)
 {
     int64_t drafts = 0;
+    decline_draft_model(l);
     if (!lp_config_integer(l->config, "num_nextn_predict_layers", &drafts) || drafts < 1)
         return;
     for (int64_t i = 0; i < lp_checkpoint_count(l->checkpoint); i++) {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rule sets for the state-space blocks of Mamba 1 and 2. Everything is a view and a copy but A: it is stored as a
- * logarithm, and engines keep -exp of it in F32, so it is a derive, which runs again on every load.
+ * Rule sets for the state-space blocks of Mamba 1 and 2, and for the gated delta nets of Qwen3-Next. Everything is a
+ * view and a copy but A: it is stored as a logarithm, and engines keep -exp of it in F32, so it is a derive, which runs
+ * again on every load. Engines of delta nets compute with the logarithm itself.
  */
 #include "recorder/rule_sets.h"
 
@@ -94,5 +95,34 @@ void rules_mamba2(lp_rules *l, const char *stem)
     load_bands(l, lp_name(l->r, "%s.D", stem), heads, 1, &own);
     load_bands(l, lp_name(l->r, "%s.norm.weight", stem), inner, 1, &x);
     derive_a(l, stem, heads, own);
+    rules_row_parallel(l, back, back);
+}
+
+void rules_delta_net(lp_rules *l, const char *stem)
+{
+    static const char *const by_value[] = {"A_log", "dt_bias"};
+    const int64_t keys = rules_need(l, "linear_num_key_heads"), key = rules_need(l, "linear_key_head_dim");
+    const int64_t share = rules_share(l, "key heads of linear attention", keys, l->at.tp);
+    const lp_tensor conv = rules_take(l, lp_name(l->r, "%s.conv1d.weight", stem));
+    const int64_t rows = lp_size(conv, 0), values = rows - 2 * keys * key;
+    const int64_t part = rules_share(l, lp_name(l->r, "value rows of '%s.conv1d'", stem), values, l->at.tp);
+    /* Their rows stand by key heads, each with what belongs to it: equal parts are whole heads. */
+    const char *const by_key[] = {lp_name(l->r, "%s.in_proj_qkvz", stem), lp_name(l->r, "%s.in_proj_ba", stem)};
+    const char *back = lp_name(l->r, "%s.out_proj", stem);
+    if (rules_failed(l))
+        return;
+    const band q = {share * key * l->at.tp_rank, share * key}, k = {keys * key + q.from, q.count};
+    const band bands[] = {q, k, {2 * keys * key + part * l->at.tp_rank, part}};
+    load_bands(l, lp_name(l->r, "%s.conv1d.weight", stem), rows, 3, bands);
+    for (int i = 0; i < 2; i++) {
+        const char *name = lp_name(l->r, "%s.%s", stem, by_value[i]);
+        const int64_t heads = lp_size(rules_take(l, name), 0), own = rules_share(l, name, heads, l->at.tp);
+        const band mine = {own * l->at.tp_rank, own};
+        if (rules_failed(l))
+            return;
+        load_bands(l, name, heads, 1, &mine);
+        rules_column_parallel(l, by_key[i], 1, &by_key[i]);
+    }
+    rules_whole_module(l, lp_name(l->r, "%s.norm", stem));
     rules_row_parallel(l, back, back);
 }

@@ -220,13 +220,30 @@ def mixtral(r):
 def qwen_moe(r):
     around(r)
     for there, here in layers(r):
-        attention(r, there + ".self_attn", here + ".self_attn")
+        if there + ".linear_attn.A_log" in r.ck:
+            delta_net(r, there + ".linear_attn", here + ".linear_attn")
+        else:
+            attention(r, there + ".self_attn", here + ".self_attn")
         copy(r, there + ".mlp.gate.weight", here + ".mlp.gate.weight")
         experts(r, there + ".mlp.experts", here + ".mlp.experts", r.c["num_experts"])
         if there + ".mlp.shared_expert_gate.weight" in r.ck:
             copy(r, there + ".mlp.shared_expert_gate.weight", here + ".mlp.shared_expert_gate.weight")
             gated_mlp(r, there + ".mlp.shared_expert", here + ".mlp.shared_expert")
         norms(r, there, here)
+
+
+def delta_net(r, there, here):
+    """Rows of in_proj stand by key heads: their query, key, values and gates."""
+    count = r.c["linear_num_key_heads"]
+    for name in ("in_proj_qkvz", "in_proj_ba"):
+        r.out[f"{here}.{name}.weight"] = heads(r, r.ck[f"{there}.{name}.weight"], count)
+    q = count * r.c["linear_key_head_dim"]
+    parts = zip(np.split(r.ck[there + ".conv1d.weight"], [q, 2 * q]), (count, count, r.c["linear_num_value_heads"]))
+    r.out[here + ".conv1d.weight"] = np.concatenate([heads(r, p, n) for p, n in parts])
+    for name in ("A_log", "dt_bias"):
+        r.out[f"{here}.{name}"] = r.part(r.ck[f"{there}.{name}"], 0)
+    copy(r, there + ".norm.weight", here + ".norm.weight")
+    by_columns(r, there + ".out_proj", here + ".out_proj")
 
 
 def latent_attention(r, there, here):
@@ -493,7 +510,7 @@ BY_TYPE = {
     "cohere": llama, "gemma3": lambda r: llama(r, "language_model.model."), "nemotron": nemotron, "phimoe": mixtral,
     "minimax_m2": mixtral, "kimi_k2": deepseek, "roberta": roberta, "gemma3_text": llama, "olmo2": llama,
     "phi3": phi3, "glm4": glm4, "phi": phi2, "starcoder2": starcoder2, "mixtral": mixtral, "qwen2_moe": qwen_moe,
-    "qwen3_moe": qwen_moe, "qwen3_vl_moe": qwen3_vl_moe, "deepseek_v2": deepseek, "deepseek_v3": deepseek,
+    "qwen3_moe": qwen_moe, "qwen3_next": qwen_moe, "qwen3_vl_moe": qwen3_vl_moe, "deepseek_v2": deepseek, "deepseek_v3": deepseek,
     "glm4_moe": deepseek, "gpt_oss": gpt_oss, "llama4": llama4, "granitemoe": granite_moe, "gpt2": gpt2, "gpt_neox": neox,
     "falcon": falcon, "mamba": mamba, "mamba2": mamba2, "xlm-roberta": roberta,
 }

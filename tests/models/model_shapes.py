@@ -246,6 +246,49 @@ def qwen_moe(c, kind=linear, qkv_bias=False, norms=False):
             yield from norm(f"{stem}.{name}", c["hidden_size"])
 
 
+def qwen3_next_mlp(c, stem):
+    yield from linear(stem + ".mlp.gate", c["num_experts"], c["hidden_size"])
+    for e in range(c["num_experts"]):
+        yield from gated_mlp(c, f"{stem}.mlp.experts.{e}", c["moe_intermediate_size"])
+    yield from gated_mlp(c, f"{stem}.mlp.shared_expert", c["shared_expert_intermediate_size"])
+    yield from linear(f"{stem}.mlp.shared_expert_gate", 1, c["hidden_size"])
+    for name in TWO_NORMS:
+        yield from norm(f"{stem}.{name}", c["hidden_size"])
+
+
+def gated_attention(c, stem):
+    for name, dtype, shape in attention(c, stem, norms=True):
+        yield name, dtype, [2 * shape[0], shape[1]] if "q_proj" in name else shape
+
+
+def delta_net(c, stem):
+    keys, values = c["linear_num_key_heads"], c["linear_num_value_heads"]
+    q, v = keys * c["linear_key_head_dim"], values * c["linear_value_head_dim"]
+    yield stem + ".A_log", "BF16", [values]
+    yield stem + ".dt_bias", "BF16", [values]
+    yield stem + ".conv1d.weight", "BF16", [2 * q + v, 1, c["linear_conv_kernel_dim"]]
+    yield from linear(stem + ".in_proj_qkvz", 2 * q + 2 * v, c["hidden_size"])
+    yield from linear(stem + ".in_proj_ba", 2 * values, c["hidden_size"])
+    yield from norm(stem + ".norm", c["linear_value_head_dim"])
+    yield from linear(stem + ".out_proj", c["hidden_size"], v)
+
+
+def qwen3_next(c):
+    h = c["hidden_size"]
+    yield from around(c)
+    for i, stem in layers(c):
+        if (i + 1) % c["full_attention_interval"] == 0:
+            yield from gated_attention(c, stem + ".self_attn")
+        else:
+            yield from delta_net(c, stem + ".linear_attn")
+        yield from qwen3_next_mlp(c, stem)
+    yield from linear("mtp.fc", h, 2 * h)
+    for name in ("norm", "pre_fc_norm_embedding", "pre_fc_norm_hidden"):
+        yield from norm(f"mtp.{name}", h)
+    yield from gated_attention(c, "mtp.layers.0.self_attn")
+    yield from qwen3_next_mlp(c, "mtp.layers.0")
+
+
 def latent_attention(c, stem, kind):
     heads, rope, nope = c["num_attention_heads"], c["qk_rope_head_dim"], c["qk_nope_head_dim"]
     if c.get("q_lora_rank"):
