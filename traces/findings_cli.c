@@ -169,13 +169,16 @@ int findings_report(lp_cli *cli, lp_findings *f, const char *title, const char *
     if (code == 0 && output != NULL)
         code = lp_cli_open_output(cli, output, lp_cli_flag(cli, "force", false));
     if (code == 0) {
-        if (strcmp(lp_cli_text(cli, "format", "text"), "json") != 0) {
-            if (!print_text(cli, f, title)) {
-                lp_fail_memory(&err);
-                code = lp_cli_fail(cli, &err);
-            }
-        } else if (!lp_cli_json(cli, findings_json(cli, f, base, trace)))
-            code = LP_EXIT_ENVIRONMENT;
+        const char *format = lp_cli_text(cli, "format", "text");
+        if (strcmp(format, "github") == 0) {
+            findings_print_github(cli, f, title);
+        } else if (strcmp(format, "json") == 0) {
+            if (!lp_cli_json(cli, findings_json(cli, f, base, trace)))
+                code = LP_EXIT_ENVIRONMENT;
+        } else if (!print_text(cli, f, title)) {
+            lp_fail_memory(&err);
+            code = lp_cli_fail(cli, &err);
+        }
         if (code == 0)
             code = lp_cli_close_output(cli);
         if (code == 0)
