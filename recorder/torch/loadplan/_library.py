@@ -131,7 +131,7 @@ _FUNCTIONS = {
     "lp_trace_open": (_i, P(_p), _s, _e),
     "lp_trace_close": (None, _p),
     "lp_trace_save": (_i, _p, _s, c.c_bool, _e),
-    "lp_trace_checkpoint": (_p, _p),
+    "lp_trace_match": (_i, _p, _p, _e),
     "lp_trace_query": (_i, _p, _s, ROW, _p, _e),
     "lp_trace_set_digest": (_i, _p, P(c.c_uint8), _e),
     "lp_check": (_i, P(_p), _p, _e),

@@ -91,6 +91,10 @@ class Plan:
         check(lib.lp_bind, c.byref(self._plan), trace._handle, c.byref(scope_of(**scope)) if scope else None, rows,
               len(self._tensors), c.byref(options))
 
+    @property
+    def trace(self) -> Trace:
+        return self._trace
+
     def session(self, mode: str = "direct", **options) -> "Session":
         return Session(self, mode=mode, **options)
 

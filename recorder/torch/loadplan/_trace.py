@@ -79,6 +79,15 @@ class Trace:
         """Writes the file whole or not at all; an existing one is an error unless `overwrite`."""
         check(lib.lp_trace_save, self._handle, os.fsencode(path), overwrite)
 
+    def match(self, checkpoint: str | os.PathLike) -> None:
+        """LoadplanError (LP_E_STALE) unless the checkpoint has the names, dtypes and shapes that this was recorded for."""
+        handle = c.c_void_p()
+        check(lib.lp_checkpoint_open, c.byref(handle), os.fsencode(checkpoint))
+        try:
+            check(lib.lp_trace_match, self._handle, handle)
+        finally:
+            lib.lp_checkpoint_close(handle)
+
     def check(self) -> Findings:
         handle = c.c_void_p()
         check(lib.lp_check, c.byref(handle), self._handle)
