@@ -105,6 +105,8 @@ static void fail_layout(const expert_layer *e, const lp_error *err)
 {
     const lp_status code = err->code == LP_E_ARGUMENT && e->split.share == 1 ? LP_E_UNSUPPORTED : err->code;
     rules_fail(e->l, code, e->stem, "'%s%s': %s", e->l->prefix, e->stem, err->text);
+    if (e->l->r->misuse.hint[0] == '\0')
+        lp_hint(&e->l->r->misuse, "--loader moe loads experts as they are stored, in no kernel layout");
 }
 
 static lp_tensor declare_layout(const expert_layer *e, const char *name, const lp_layout *layout)
