@@ -105,8 +105,8 @@ def move(rng, t):
         return t.expand(rng.randint(1, 3), *t.shape)
     if kind == 14 and n and t.size(d):
         shape = [min(2, s) for s in t.shape]
-        return t.gather(d, torch.tensor([rng.randrange(t.size(d)) for _ in range(max(1, torch.Size(shape).numel()))]).reshape(shape)
-                        if torch.Size(shape).numel() else torch.zeros(shape, dtype=torch.int64))
+        chosen = [rng.randrange(t.size(d)) for _ in range(torch.Size(shape).numel())]
+        return t.gather(d, torch.tensor(chosen, dtype=torch.int64).reshape(shape))
     if kind == 15 and t.numel() and t.numel() < 200:
         buffer = torch.zeros(t.shape, dtype=t.dtype)
         buffer.copy_(t)
@@ -159,7 +159,8 @@ def write(rng, dst, t):
     elif kind == 5:
         dst.zero_()
     elif kind == 6 and dst.dim() and dst.is_contiguous():
-        dst.masked_fill_(torch.tensor([rng.random() < 0.5 for _ in range(dst.numel())], dtype=torch.bool).reshape(dst.shape), 1)
+        mask = torch.tensor([rng.random() < 0.5 for _ in range(dst.numel())], dtype=torch.bool)
+        dst.masked_fill_(mask.reshape(dst.shape), 1)
     else:
         dst.copy_(src)
 
@@ -250,7 +251,8 @@ def main():
                     raise
                 if failed == 10:
                     break
-    print(f"{options.count} programs, {refused} with refusals, {skipped} that torch cannot run, {failed} failed, {time.monotonic() - began:.1f} s")
+    print(f"{options.count} programs, {refused} with refusals, {skipped} that torch cannot run, {failed} failed, "
+          f"{time.monotonic() - began:.1f} s")
     sys.exit(failed > 0 or refused > options.count // 50 + 1 or skipped > options.count // 5 + 1)
 
 

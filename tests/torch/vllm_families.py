@@ -42,9 +42,9 @@ def qwen2_vl():
     text = {**COMMON, "rope_scaling": {"type": "mrope", "mrope_section": [2, 3, 3]}}
     vision = dict(depth=2, embed_dim=64, hidden_size=128, num_heads=4, mlp_ratio=2, patch_size=14, spatial_merge_size=2,
                   temporal_patch_size=2, in_channels=3)
-    return tf.Qwen2VLForConditionalGeneration(tf.Qwen2VLConfig(text_config=text, vision_config=vision, vision_start_token_id=290,
-                                                               vision_end_token_id=291, vision_token_id=292, image_token_id=293,
-                                                               video_token_id=294))
+    return tf.Qwen2VLForConditionalGeneration(tf.Qwen2VLConfig(
+        text_config=text, vision_config=vision, vision_start_token_id=290, vision_end_token_id=291, vision_token_id=292,
+        image_token_id=293, video_token_id=294))
 
 
 def phi3():
@@ -96,8 +96,8 @@ def block_fp8(tensors, config):
 
 
 def gpt_oss_mxfp4():
-    config = tf.GptOssConfig(**{**COMMON, "hidden_size": 128, "intermediate_size": 128, "num_key_value_heads": 4}, head_dim=32, num_local_experts=4,
-                             num_experts_per_tok=2)
+    config = tf.GptOssConfig(**{**COMMON, "intermediate_size": 128, "num_key_value_heads": 4}, head_dim=32,
+                             num_local_experts=4, num_experts_per_tok=2)
     return tf.GptOssForCausalLM(config), mxfp4
 
 

@@ -6,8 +6,8 @@ an operand come from the checkpoint:
 
   writes      copy_, fill_, index_put_, ...: recorded where they land
   moves       clone, cat, index_select, flip, ...: bytes go into a temporary, which is followed
-  computes    mul, exp, amax, ...: an expression
-  host reads  item, numpy, equal, ...: the names are refused; a neutral value is returned and the loader goes on
+  computes    mul, exp, amax, ...: an expression                                                  (_values.py)
+  host reads  item, numpy, equal, ...: the names are refused; a neutral value is returned           (_values.py)
   the rest    the names are refused, the result holds their place
 
 A handler is called with the recording, the operation and its arguments, and returns what the operation returns.
@@ -325,7 +325,7 @@ def _roll(rec, operation, args, kwargs):
     src, shifts = args[0], args[1]
     dims = args[2] if len(args) > 2 else kwargs.get("dims", ())
     if len(dims) != 1 or not rec.storages.is_loaded(src) or src.numel() == 0:
-        return _probe(rec, operation, args, kwargs)
+        return probe(rec, operation, args, kwargs)
     made = rec.storages.temporary_like(form_of(operation, args, kwargs))
     dim, n = dims[0], src.size(dims[0])
     shift = shifts[0] % n
@@ -349,7 +349,7 @@ def take_rows(rec, made: torch.Tensor, src: torch.Tensor, dim: int, index: list[
 def _index_select(rec, operation, args, kwargs):
     src, dim, index = args
     if not rec.storages.is_loaded(src) or rec.storages.is_loaded(index) or src.dim() == 0:
-        return _probe(rec, operation, args, kwargs)
+        return probe(rec, operation, args, kwargs)
     made = rec.storages.temporary_like(form_of(operation, args, kwargs))
     if not take_rows(rec, made, src, dim % src.dim(), index.reshape(-1).tolist()):
         rec.storages.refuse("index_select", "selects too many separate slices", [src], made)
@@ -369,7 +369,7 @@ def _index(rec, operation, args, kwargs):
             size = src.size(dim)
             if take_rows(rec, made, src, dim, [i % size for i in index.tolist()]):
                 return made
-    return _probe(rec, operation, args, kwargs)
+    return probe(rec, operation, args, kwargs)
 
 
 @handles("constant_pad_nd")
@@ -390,9 +390,9 @@ def _pad(rec, operation, args, kwargs):
 
 
 @handles("gather", "take", "masked_select", "rot90", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "narrow_copy",
-         "native_channel_shuffle", "unfold_copy", "where.self", "index_copy", "index_put", "select_scatter",
+         "native_channel_shuffle", "unfold_copy", "index_copy", "index_put", "select_scatter",
          "slice_scatter", "masked_scatter", "scatter.src", "index_select_backward")
-def _probe(rec, operation, args, kwargs):
+def probe(rec, operation, args, kwargs):
     """Operations that move elements to places that constants choose: run on numbers of elements, the operation itself
     tells which go where."""
     storages = rec.storages
@@ -400,8 +400,6 @@ def _probe(rec, operation, args, kwargs):
     loaded = [t for t in given if storages.is_loaded(t)]
     if not loaded:
         return run(operation, args, kwargs)
-    if operation is aten.where.self and storages.is_loaded(args[0]):
-        return compute(rec, operation, args, kwargs, WHERE)
     moved = [t for t in given if t.dtype == loaded[0].dtype and (storages.is_loaded(t) or t is not args[0])]
     moved = loaded + [t for t in moved if not storages.is_loaded(t) and operation is aten.where.self]
     total = sum(t.numel() for t in moved)
@@ -429,137 +427,6 @@ def _probe(rec, operation, args, kwargs):
                 at = to[first:first + count]
                 write_constant(rec, line[int(at[0]):int(at[-1]) + 1:max(a, 1)], values[source[first:first + count]])
     return made
-
-
-# ---- computes
-
-MAX, MIN, ADD, SUB, MUL, DIV, NEG, RECIPROCAL, SQRT, MAXIMUM, MINIMUM, ABS, WHERE, GREATER, EQUAL, EXP, LOG = (
-    16, 17, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 44, 45, 96, 97)
-_FLOATS = (torch.float32, torch.bfloat16, torch.float16)
-
-
-def compute(rec, operation, args, kwargs, op, operands=None, dims=0):
-    operands = list(args) if operands is None else operands
-    if not any(rec.storages.is_loaded(t) for t in operands if isinstance(t, torch.Tensor)):
-        return run(operation, args, kwargs)
-    form = form_of(operation, args, kwargs)
-    values = operands[1:] if op == WHERE else operands
-    sayable = (form.dtype in _FLOATS or op in (GREATER, EQUAL)) and form.numel() > 0 and all(
-        t.dtype in _FLOATS if isinstance(t, torch.Tensor) else isinstance(t, (int, float)) for t in values)
-    if not sayable:
-        return refuse_all(rec, operation, args, kwargs)
-    for i, t in enumerate(operands):
-        if not isinstance(t, torch.Tensor) or rec.storages.is_loaded(t):
-            continue
-        if t.numel() != 1 or t.device.type == "meta":
-            return refuse_all(rec, operation, args, kwargs)
-        operands[i] = float(t)
-    made = rec.storages.temporary_like(form)
-    rec.storages.compute(op, made, operands, dims)
-    return made
-
-
-def _elementwise(op, count, *names, swap=False):
-    @handles(*names)
-    def handler(rec, operation, args, kwargs):
-        operands = list(args[:count])
-        if len(args) > count or any(v != 1 for k, v in kwargs.items() if k == "alpha") or set(kwargs) - {"alpha"}:
-            return refuse_all(rec, operation, args, kwargs)
-        return compute(rec, operation, args, kwargs, op, operands[::-1] if swap else operands)
-    return handler
-
-
-_elementwise(ADD, 2, "add.Tensor", "add.Scalar")
-_elementwise(SUB, 2, "sub.Tensor", "sub.Scalar")
-_elementwise(SUB, 2, "rsub.Scalar", "rsub.Tensor", swap=True)
-_elementwise(MUL, 2, "mul.Tensor", "mul.Scalar")
-_elementwise(DIV, 2, "div.Tensor", "div.Scalar")
-_elementwise(MAXIMUM, 2, "maximum")
-_elementwise(MINIMUM, 2, "minimum")
-_elementwise(GREATER, 2, "gt.Tensor", "gt.Scalar")
-_elementwise(GREATER, 2, "lt.Tensor", "lt.Scalar", swap=True)
-_elementwise(EQUAL, 2, "eq.Tensor", "eq.Scalar")
-_elementwise(NEG, 1, "neg")
-_elementwise(RECIPROCAL, 1, "reciprocal")
-_elementwise(SQRT, 1, "sqrt")
-_elementwise(ABS, 1, "abs")
-_elementwise(EXP, 1, "exp")
-_elementwise(LOG, 1, "log")
-
-
-def _reduction(op, *names):
-    @handles(*names)
-    def handler(rec, operation, args, kwargs):
-        src = args[0]
-        dims = args[1] if len(args) > 1 else kwargs.get("dim", ())
-        keeps = args[2] if len(args) > 2 else kwargs.get("keepdim", False)
-        if not rec.storages.is_loaded(src) or src.dim() > 16:
-            return run(operation, args, kwargs)
-        bits = sum({1 << (d % max(src.dim(), 1)) for d in dims}) if src.dim() else 0
-        if not keeps:
-            return compute(rec, operation, args, kwargs, op, [src], bits)
-        form = form_of(operation, args, kwargs)
-        return compute(rec, operation, (src, dims, False), {}, op, [src], bits).reshape(form.shape)
-    return handler
-
-
-_reduction(MAX, "amax", "max")
-_reduction(MIN, "amin", "min")
-
-
-def in_place(functional):
-    """x.op_(..) is x.copy_(x.op(..))."""
-    def handler(rec, operation, args, kwargs):
-        if rec.storages.number_of(args[0]) is None and not any(
-                rec.storages.is_loaded(t) for t in tensors_of(args, kwargs)):
-            return run(operation, args, kwargs)
-        if not any(rec.storages.is_loaded(t) for t in tensors_of(args, kwargs)):
-            return run(operation, args, kwargs)  # an initial value
-        made = HANDLERS[functional](rec, functional, args, kwargs)
-        write(rec, args[0], made)
-        return args[0]
-    return handler
-
-
-for _functional in [f for f, h in HANDLERS.items() if h.__name__ == "handler"]:
-    _packet, _, _overload = _functional.name().removeprefix("aten::").partition(".")
-    _twin = getattr(getattr(aten, _packet + "_", None), _overload or "default", None)
-    if _twin is not None:
-        HANDLERS[_twin] = in_place(_functional)
-
-
-# ---- host reads
-
-
-@handles("_local_scalar_dense")
-def _item(rec, operation, args, kwargs):
-    if not rec.storages.is_loaded(args[0]):
-        return run(operation, args, kwargs)
-    rec.host_read("item", args)
-    dtype = args[0].dtype
-    return False if dtype == torch.bool else 1.0 if dtype.is_floating_point else complex(1) if dtype.is_complex else 1
-
-
-@handles("equal", "is_same_size")
-def _equal(rec, operation, args, kwargs):
-    if not any(rec.storages.is_loaded(t) for t in args):
-        return run(operation, args, kwargs)
-    rec.host_read("equal", args)
-    return True
-
-
-@handles("allclose")
-def _allclose(rec, operation, args, kwargs):
-    a, b = args[0], args[1]
-    rtol = args[2] if len(args) > 2 else kwargs.get("rtol", 1e-5)
-    atol = args[3] if len(args) > 3 else kwargs.get("atol", 1e-8)
-    if not any(rec.storages.is_loaded(t) for t in (a, b)):
-        return run(operation, args, kwargs)
-    if atol == 0 and rec.storages.is_loaded(a) and rec.storages.is_loaded(b) and a.dtype in _FLOATS:
-        rec.storages.require_close(a, b, rtol, "values that have to be equal differ at index {index}")
-    else:
-        rec.host_read("allclose", (a, b))
-    return True
 
 
 # ---- everything else

@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ._files import Files
 from ._library import LoadplanError, RecorderOptions, check, lib, scope_of
+from . import _values  # noqa: F401: registers its handlers
 from ._operations import HANDLERS, _pass, handler_of
 from ._storages import DESTINATION, NUMBER, OTHER, SOURCE, Storages, raw_storage
 from ._trace import Trace

@@ -21,7 +21,6 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
-import vllm  # noqa: E402
 import vllm.distributed.parallel_state as ps  # noqa: E402
 from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: E402
 from vllm.config import set_current_vllm_config  # noqa: E402
@@ -31,8 +30,8 @@ from vllm.model_executor.model_loader import get_model_loader  # noqa: E402
 from vllm.model_executor.model_loader.utils import initialize_model  # noqa: E402
 from vllm.utils.torch_utils import set_default_torch_dtype  # noqa: E402
 
-from ._record import record as _record  # noqa: E402
 from ._trace import Trace  # noqa: E402
+from .vllm_plugin import record_model  # noqa: E402
 
 
 _for_ever: list = []
@@ -86,8 +85,5 @@ def weights(config, model):
 def record(folder: str, config, model) -> Trace:
     """What model.load_weights does, as a trace of this rank."""
     parallel = config.parallel_config
-    # A scale that no checkpoint has to hold; -1 means that it was not loaded.
-    initial = [name for name, tensor in model.named_parameters() if type(tensor).__name__ == "KVCacheScaleParameter"]
-    return _record(model.load_weights, folder, model, loader="torch:vllm", loader_version=vllm.__version__,
-                   configuration=f"architecture={type(model).__name__}", initial=initial, tp=parallel.tensor_parallel_size,
-                   tp_rank=ps.get_tensor_model_parallel_rank(), expert_parallel=parallel.enable_expert_parallel)
+    return record_model(folder, model, dict(tp=parallel.tensor_parallel_size, tp_rank=ps.get_tensor_model_parallel_rank(),
+                                            expert_parallel=parallel.enable_expert_parallel))

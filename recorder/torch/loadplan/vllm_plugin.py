@@ -37,6 +37,15 @@ def _rank() -> tuple[dict, int]:
     return scope, scope["pp_rank"] * scope["tp"] + scope["tp_rank"]
 
 
+def record_model(folder: str, model, scope: dict) -> Trace:
+    """What model.load_weights does."""
+    import vllm
+    # A scale that no checkpoint has to hold; -1 means that it was not loaded.
+    initial = [name for name, tensor in model.named_parameters() if type(tensor).__name__ == "KVCacheScaleParameter"]
+    return record(model.load_weights, folder, model, loader="torch:vllm", loader_version=vllm.__version__,
+                  configuration=f"architecture={type(model).__name__}", initial=initial, **scope)
+
+
 def _write_atomically(trace: Trace, path: str) -> None:
     """Several processes may record at once: each writes a file of its own, the last rename wins."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -84,12 +93,6 @@ def _loader_class():
             key = hashlib.sha256(repr((type(model).__name__, vllm.__version__, sorted(scope.items()))).encode() + text)
             return os.path.join(self._cache, key.hexdigest()[:32], f"rank-{_rank()[1]:05d}.lpt")
 
-        def _record(self, folder: str, model, scope: dict) -> Trace:
-            import vllm
-            initial = [name for name, tensor in model.named_parameters() if type(tensor).__name__ == "KVCacheScaleParameter"]
-            return record(model.load_weights, folder, model, loader="torch:vllm", loader_version=vllm.__version__,
-                          configuration=f"architecture={type(model).__name__}", initial=initial, **scope)
-
         def _plan(self, folder: str, model) -> Plan:
             scope, _ = _rank()
             path = self._path(folder, model, scope)
@@ -101,7 +104,7 @@ def _loader_class():
                 if os.path.exists(path):
                     _log.warning("loadplan: %s does not fit and is recorded anew: %s", path, error)
             began = time.monotonic()
-            trace = self._record(folder, model, scope)
+            trace = record_model(folder, model, scope)
             _write_atomically(trace, path)
             _log.info("loadplan: recorded %s in %.1f s", path, time.monotonic() - began)
             return Plan(trace, model)

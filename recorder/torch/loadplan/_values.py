@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operations that look at values: computations, which become expressions, and host reads, which are refused."""
+
+from __future__ import annotations
+
+import torch
+
+from ._operations import HANDLERS, aten, form_of, handles, probe, refuse_all, run, tensors_of, write
+
+MAX, MIN, ADD, SUB, MUL, DIV, NEG, RECIPROCAL, SQRT, MAXIMUM, MINIMUM, ABS, WHERE, GREATER, EQUAL, EXP, LOG = (
+    16, 17, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 44, 45, 96, 97)
+_FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+
+
+def compute(rec, operation, args, kwargs, op, operands=None, dims=0):
+    operands = list(args) if operands is None else operands
+    if not any(rec.storages.is_loaded(t) for t in operands if isinstance(t, torch.Tensor)):
+        return run(operation, args, kwargs)
+    form = form_of(operation, args, kwargs)
+    values = operands[1:] if op == WHERE else operands
+    sayable = (form.dtype in _FLOATS or op in (GREATER, EQUAL)) and form.numel() > 0 and all(
+        t.dtype in _FLOATS if isinstance(t, torch.Tensor) else isinstance(t, (int, float)) for t in values)
+    if not sayable:
+        return refuse_all(rec, operation, args, kwargs)
+    for i, t in enumerate(operands):
+        if not isinstance(t, torch.Tensor) or rec.storages.is_loaded(t):
+            continue
+        if t.numel() != 1 or t.device.type == "meta":
+            return refuse_all(rec, operation, args, kwargs)
+        operands[i] = float(t)
+    made = rec.storages.temporary_like(form)
+    rec.storages.compute(op, made, operands, dims)
+    return made
+
+
+@handles("where.self")
+def _where(rec, operation, args, kwargs):
+    """A known condition chooses bytes; a computed one is an expression."""
+    if rec.storages.is_loaded(args[0]):
+        return compute(rec, operation, args, kwargs, WHERE)
+    return probe(rec, operation, args, kwargs)
+
+
+def _elementwise(op, count, *names, swap=False):
+    @handles(*names)
+    def handler(rec, operation, args, kwargs):
+        operands = list(args[:count])
+        if len(args) > count or any(v != 1 for k, v in kwargs.items() if k == "alpha") or set(kwargs) - {"alpha"}:
+            return refuse_all(rec, operation, args, kwargs)
+        return compute(rec, operation, args, kwargs, op, operands[::-1] if swap else operands)
+    return handler
+
+
+_elementwise(ADD, 2, "add.Tensor", "add.Scalar")
+_elementwise(SUB, 2, "sub.Tensor", "sub.Scalar")
+_elementwise(SUB, 2, "rsub.Scalar", "rsub.Tensor", swap=True)
+_elementwise(MUL, 2, "mul.Tensor", "mul.Scalar")
+_elementwise(DIV, 2, "div.Tensor", "div.Scalar")
+_elementwise(MAXIMUM, 2, "maximum")
+_elementwise(MINIMUM, 2, "minimum")
+_elementwise(GREATER, 2, "gt.Tensor", "gt.Scalar")
+_elementwise(GREATER, 2, "lt.Tensor", "lt.Scalar", swap=True)
+_elementwise(EQUAL, 2, "eq.Tensor", "eq.Scalar")
+_elementwise(NEG, 1, "neg")
+_elementwise(RECIPROCAL, 1, "reciprocal")
+_elementwise(SQRT, 1, "sqrt")
+_elementwise(ABS, 1, "abs")
+_elementwise(EXP, 1, "exp")
+_elementwise(LOG, 1, "log")
+
+
+def _reduction(op, *names):
+    @handles(*names)
+    def handler(rec, operation, args, kwargs):
+        src = args[0]
+        dims = args[1] if len(args) > 1 else kwargs.get("dim", ())
+        keeps = args[2] if len(args) > 2 else kwargs.get("keepdim", False)
+        if not rec.storages.is_loaded(src) or src.dim() > 16:
+            return run(operation, args, kwargs)
+        bits = sum({1 << (d % max(src.dim(), 1)) for d in dims}) if src.dim() else 0
+        if not keeps:
+            return compute(rec, operation, args, kwargs, op, [src], bits)
+        form = form_of(operation, args, kwargs)
+        return compute(rec, operation, (src, dims, False), {}, op, [src], bits).reshape(form.shape)
+    return handler
+
+
+_reduction(MAX, "amax", "max")
+_reduction(MIN, "amin", "min")
+
+
+def in_place(functional):
+    """x.op_(..) is x.copy_(x.op(..))."""
+    def handler(rec, operation, args, kwargs):
+        if rec.storages.number_of(args[0]) is None and not any(
+                rec.storages.is_loaded(t) for t in tensors_of(args, kwargs)):
+            return run(operation, args, kwargs)
+        if not any(rec.storages.is_loaded(t) for t in tensors_of(args, kwargs)):
+            return run(operation, args, kwargs)  # an initial value
+        made = HANDLERS[functional](rec, functional, args, kwargs)
+        write(rec, args[0], made)
+        return args[0]
+    return handler
+
+
+for _functional in [f for f, h in HANDLERS.items() if h.__name__ == "handler"]:
+    _packet, _, _overload = _functional.name().removeprefix("aten::").partition(".")
+    _twin = getattr(getattr(aten, _packet + "_", None), _overload or "default", None)
+    if _twin is not None:
+        HANDLERS[_twin] = in_place(_functional)
+
+
+# ---- host reads
+
+
+@handles("_local_scalar_dense")
+def _item(rec, operation, args, kwargs):
+    if not rec.storages.is_loaded(args[0]):
+        return run(operation, args, kwargs)
+    rec.host_read("item", args)
+    dtype = args[0].dtype
+    return False if dtype == torch.bool else 1.0 if dtype.is_floating_point else complex(1) if dtype.is_complex else 1
+
+
+@handles("equal", "is_same_size")
+def _equal(rec, operation, args, kwargs):
+    if not any(rec.storages.is_loaded(t) for t in args):
+        return run(operation, args, kwargs)
+    rec.host_read("equal", args)
+    return True
+
+
+@handles("allclose")
+def _allclose(rec, operation, args, kwargs):
+    a, b = args[0], args[1]
+    rtol = args[2] if len(args) > 2 else kwargs.get("rtol", 1e-5)
+    atol = args[3] if len(args) > 3 else kwargs.get("atol", 1e-8)
+    if not any(rec.storages.is_loaded(t) for t in (a, b)):
+        return run(operation, args, kwargs)
+    if atol == 0 and rec.storages.is_loaded(a) and rec.storages.is_loaded(b) and a.dtype in _FLOATS:
+        rec.storages.require_close(a, b, rtol, "values that have to be equal differ at index {index}")
+    else:
+        rec.host_read("allclose", (a, b))
+    return True
