@@ -9,8 +9,9 @@
 enum {
     SEGMENT = 128 << 10, /* longer runs are split, so that threads can share them */
     CLEAR_BYTES = 1 << 20,
-    PAGE = 4096,     /* what the copy is blocked by; correct for pages of any size */
-    AHEAD = 512,     /* bytes fetched ahead */
+    PAGE = 4096, /* what the copy is blocked by; correct for pages of any size */
+    AHEAD = 512, /* bytes fetched ahead */
+    RUNS_AT_ONCE = 4,
     STREAM_RUN = 256 /* shorter runs end in too many half-written cache lines to bypass the cache */
 };
 
@@ -102,6 +103,37 @@ static void move_runs(const lp_piece *p, int64_t first, int64_t end)
     }
 }
 
+#ifdef __SSE2__
+/* Units are runs of whole cache lines, streamed line by line over several of them at once. */
+static void stream_runs(const lp_piece *p, int64_t first, int64_t end)
+{
+    uint8_t *dst[RUNS_AT_ONCE];
+    const uint8_t *src[RUNS_AT_ONCE + 1];
+    lp_odometer o;
+    lp_odometer_set(&o, p->mode, p->rank, first);
+    for (int64_t i = first; i < end;) {
+        int64_t runs = 0;
+        for (; runs < RUNS_AT_ONCE && i < end; runs++, i++, lp_odometer_next(&o)) {
+            dst[runs] = p->dst + o.dst;
+            src[runs] = p->src + o.src;
+        }
+        for (int64_t off = 0; off < p->run; off += 64)
+            for (int64_t r = 0; r < runs; r++) {
+                __builtin_prefetch(src[r] + off + AHEAD);
+                stream_line(dst[r] + off, src[r] + off);
+            }
+    }
+}
+
+static bool has_whole_lines(const lp_piece *p)
+{
+    int64_t strides = p->run;
+    for (int32_t m = 0; m < p->rank; m++)
+        strides |= p->mode[m].dst_stride;
+    return strides % 64 == 0 && (uintptr_t)p->dst % 64 == 0;
+}
+#endif
+
 /* Units are segments of runs. */
 static void move_segments(const lp_piece *p, int64_t first, int64_t end)
 {
@@ -122,6 +154,10 @@ void lp_piece_plan_rows(lp_piece *p)
     p->segments = (p->run + SEGMENT - 1) / SEGMENT;
     p->units = p->bytes / p->run * p->segments;
     p->move = p->segments == 1 ? move_runs : move_segments;
+#ifdef __SSE2__
+    if (p->streams && p->run < 4 * PAGE && has_whole_lines(p))
+        p->move = stream_runs;
+#endif
 }
 
 /* ---- fills ---- */
