@@ -21,11 +21,12 @@ typedef struct memory {
 
 static memory make_memory(int64_t bytes, int64_t shift)
 {
-    const int64_t whole = bytes + 2 * GUARD + 64;
+    const int64_t whole = bytes + 2 * GUARD + 128;
     memory m = {malloc((size_t)whole), NULL, bytes};
     assert_non_null(m.block);
     memset(m.block, 0xa5, (size_t)whole);
-    m.at = m.block + GUARD + shift;
+    m.at = m.block + GUARD;
+    m.at += (-(uintptr_t)m.at & 63) + (uintptr_t)shift; /* shift 0: at a cache line */
     return m;
 }
 
@@ -167,7 +168,7 @@ static void one_case(uint64_t seed, lp_pool *const *pools, int pool_count)
     random_map_boxes(&r, &b, large);
     MUST(lp_map_from_boxes(&step.map, b.src_elem, b.dst_elem, b.count, b.box, NULL, &err) == LP_OK, seed);
     step.src_off = rng_between(&r, 0, 9);
-    step.dst_off = rng_between(&r, 0, 9);
+    step.dst_off = rng_chance(&r, 50) ? 0 : rng_between(&r, 0, 9);
     memory src = make_memory(step.map->src_hi + step.src_off, rng_between(&r, 0, 63));
     for (int64_t i = 0; i < src.bytes; i++)
         src.at[i] = (uint8_t)(rng_next(&r) >> 13);
@@ -333,6 +334,28 @@ static void test_layouts(void **state)
     lp_pool_free(pool);
 }
 
+/* Runs of every length of interest, with and without gaps between them, large enough to be streamed. */
+static void test_streamed_runs(void **state)
+{
+    static const int64_t runs[] = {64, 128, 192, 250, 256, 512, 1000, 1024, 4096, 12288, 16384, 20000, 200000};
+    (void)state;
+    for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++)
+        for (int64_t shift = 0; shift < 64; shift += 21)
+            for (int64_t gap = 0; gap <= 64; gap += 64) {
+                const int64_t run = runs[i], rows = (1 << 20) / run / 4 + 3, wide = run + gap;
+                const lp_mode mode[] = {{4, run, rows * wide}, {rows, 4 * run, wide}};
+                const lp_box box = {.run = run, .rank = 2, .mode = mode};
+                lp_step step = {.kind = LP_KIND_COPY};
+                assert_int_equal(lp_map_from_boxes(&step.map, 1, 1, 1, &box, NULL, NULL), LP_OK);
+                memory src = make_memory(4 * rows * run, 1);
+                for (int64_t b = 0; b < src.bytes; b++)
+                    src.at[b] = (uint8_t)((uint64_t)b * 2654435761u >> 11);
+                compare_part(&step, &src, 0, 0, src.bytes, shift, NULL, (uint64_t)run);
+                lp_map_free(step.map, NULL);
+                free(src.block);
+            }
+}
+
 /* More pieces than a batch holds, and several steps in one batch. */
 static void test_many_boxes(void **state)
 {
@@ -412,6 +435,7 @@ int main(void)
         cmocka_unit_test(test_parts_make_the_whole),
         cmocka_unit_test(test_transposes_by_formula),
         cmocka_unit_test(test_layouts),
+        cmocka_unit_test(test_streamed_runs),
         cmocka_unit_test(test_many_boxes),
         cmocka_unit_test(test_pool_does_each_task_once),
         cmocka_unit_test(test_pool_refuses_absurd_counts),
