@@ -172,8 +172,7 @@ static void one_case(uint64_t seed, lp_pool *const *pools, int pool_count)
     memory src = make_memory(step.map->src_hi + step.src_off, rng_between(&r, 0, 63));
     for (int64_t i = 0; i < src.bytes; i++)
         src.at[i] = (uint8_t)(rng_next(&r) >> 13);
-    const int64_t shift =
-        rng_chance(&r, 40) ? (64 - (int64_t)((uintptr_t)src.block & 63)) % 64 : rng_between(&r, 0, 63);
+    const int64_t shift = rng_chance(&r, 50) ? 16 * rng_between(&r, 0, 3) : rng_between(&r, 0, 63);
     lp_pool *pool = pools[rng_between(&r, 0, pool_count - 1)];
     compare_part(&step, &src, 0, 0, src.bytes, shift, pool, seed);
     for (int part = 0; part < (large ? 1 : 3); part++) {
