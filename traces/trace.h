@@ -108,7 +108,8 @@ typedef struct lp_file_stat {
 } lp_file_stat;
 
 /* Files. Each call behaves like the POSIX call of its name but returns -errno instead of setting errno. Short reads and
- * writes are legal everywhere: callers loop. Replace the table to inject faults or to serve files from elsewhere. */
+ * writes are legal everywhere: callers loop. pread may be called by several threads at once. Replace the table to
+ * inject faults or to serve files from elsewhere. */
 typedef struct lp_io {
     size_t size; /* sizeof(lp_io) */
     void *context;
