@@ -156,8 +156,8 @@ LP_API lp_status lp_push_many(lp_session *s, const lp_handle *handle, const void
                               lp_error *err);
 
 /* Reads what the session still lacks from the files of `checkpoint`, own ranges only, in file order, on the threads of
- * the plan (lp_io.pread is then called by several at once). LP_E_STALE when a
- * tensor's type or shape is not the plan's; LP_E_CORRUPT when a file ends early or changes under the read; LP_E_IO.
+ * the plan (lp_io.pread is then called by several at once). LP_E_STALE when a tensor's type or shape is not the plan's;
+ * LP_E_CORRUPT when a file ends early or changes under the read; LP_E_IO.
  * After an error the call may be repeated: what has arrived is not read again. progress may be NULL; a non-zero result
  * stops with LP_E_IO. */
 typedef struct lp_read_stats {
