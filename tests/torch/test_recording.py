@@ -3,6 +3,8 @@
 import json
 import os
 import struct
+import subprocess
+import sys
 import tempfile
 import time
 import unittest
@@ -182,6 +184,20 @@ class Recording(unittest.TestCase):
         self.assertEqual({row["name"] for row in trace.refusals}, {"a", "b"})
         self.assertEqual(trace.rows, [])
 
+    def test_constants_after_a_host_read_in_expressions_and_buffers(self):
+        def load(model, name, w):
+            if name == "a":
+                model.scale = w.item() * 3
+            elif name == "b":
+                model.w.data.copy_(w * model.scale)
+            else:
+                model.v.data.copy_(torch.cat([w, torch.full((4,), model.scale)]))
+        self.checkpoint(a=torch.tensor(2.0), b=torch.randn(4), c=torch.randn(4))
+        model = Model(load, w=torch.zeros(4), v=torch.zeros(8))
+        trace = loadplan.record(model.load_weights, self.path, model)
+        self.assertEqual({row["name"] for row in trace.refusals}, {"a", "b", "c"})
+        self.assertEqual(trace.rows + trace.query("SELECT * FROM v_derives"), [])
+
     def test_one_refusal_leaves_the_others(self):
         def load(model, name, w):
             getattr(model, name).data.copy_(torch.sort(w).values if name == "b" else w)
@@ -209,6 +225,32 @@ class Recording(unittest.TestCase):
         trace.save(saved)
         self.assertEqual(loadplan.record(model.load_weights, saved, model).digest, trace.digest)
         self.assertEqual(list(trace.diff(loadplan.Trace.open(saved))), [])
+
+    def test_command_line(self):
+        self.checkpoint(a=torch.randn(8, 4), b=torch.randn(()))
+        with open(os.path.join(self.folder, "own_engine.py"), "w") as f:
+            f.write("import torch\n"
+                    "def build(folder, tp, rank):\n"
+                    "    w = torch.nn.Parameter(torch.zeros(2, 4), requires_grad=False)\n"
+                    "    def load(weights):\n"
+                    "        for name, t in weights:\n"
+                    "            w.data.copy_(t[2 * rank:2 * rank + 2]) if name == 'a' else float(t)\n"
+                    "    return load, {'w': w}\n")
+
+        def call(*arguments):
+            done = subprocess.run([sys.executable, "-W", "ignore", "-m", "loadplan", "record", "--model", self.path, *arguments],
+                                  cwd=self.folder, capture_output=True, text=True)
+            return done.returncode, done.stdout, done.stderr
+
+        own = ["--loader", "own_engine:build", "--tp", "4", "--rank", "3", "-o", "x.lpt"]
+        self.assertEqual(call(*own), (0, "x.lpt: 1 copy; 0 derives, 1 refusals\n"
+                                         "  item (reads values on the host) at own_engine.py:6: 'b'\n", ""))
+        code, _, said = call(*own)
+        self.assertEqual(code, 3)
+        self.assertIn("exists", said)
+        self.assertEqual(call(*own, "-f", "--fail-on-refusal")[0], 1)
+        self.assertEqual(call("--loader", "nonsense", "-o", "y.lpt")[0], 2)
+        self.assertEqual(loadplan.Trace.open(os.path.join(self.folder, "x.lpt")).rows[0]["src_offset"], "96")
 
     # -- errors
 

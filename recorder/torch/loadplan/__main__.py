@@ -63,7 +63,7 @@ def main(arguments=None) -> int:
     one.add_argument("--rank", type=int, default=0)
     one.add_argument("--ep", action="store_true", help="split whole experts over the ranks")
     one.add_argument("-o", "--output", required=True, metavar="FILE")
-    one.add_argument("--force", action="store_true", help="replace FILE")
+    one.add_argument("-f", "--force", action="store_true", help="replace FILE")
     one.add_argument("--fail-on-refusal", action="store_true", help="exit with 1 when a name was refused")
     options = parser.parse_args(arguments)
     if options.loader != "vllm" and ":" not in options.loader:

@@ -121,7 +121,7 @@ def write_constant(rec, dst: torch.Tensor, src: torch.Tensor) -> None:
 
 def fill(rec, dst: torch.Tensor, value) -> None:
     bits = bits_of(value, dst.dtype)
-    if bits != 0 and rec.values_were_read_elsewhere() and rec.storages.kind[rec.storages.number_of(dst)] == DESTINATION:
+    if bits != 0 and rec.values_were_read_elsewhere():
         rec.refuse_current("fill_", "writes a constant after the host read values: it may depend on them", dst)
         return
     rec.storages.fill(dst, bits, rec.current)

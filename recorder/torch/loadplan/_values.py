@@ -28,6 +28,8 @@ def compute(rec, operation, args, kwargs, op, operands=None, dims=0):
         if t.numel() != 1 or t.device.type == "meta":
             return refuse_all(rec, operation, args, kwargs)
         operands[i] = float(t)
+    if rec.values_were_read_elsewhere() and any(not isinstance(t, torch.Tensor) for t in operands):
+        return refuse_all(rec, operation, args, kwargs)  # the constant may depend on what was read
     made = rec.storages.temporary_like(form)
     rec.storages.compute(op, made, operands, dims)
     return made
