@@ -24,6 +24,7 @@ typedef struct lp_file_writer {
     sqlite3_stmt *insert[LP_TRACE_TABLES];
     lp_codec codec;
     lp_text raw, frame; /* scratch: the frame that is being made */
+    uint64_t regroup;   /* see lp_trace_image_regrouped */
 } lp_file_writer;
 
 /* Appends a row. `types` has a letter a column: i int64_t; t const char *; n NULL; N int64_t, NULL when negative;
@@ -51,6 +52,10 @@ lp_status lp_file_write_provenance(lp_file_writer *w, lp_error *err);
 
 /* The whole file as a block that the caller releases with sqlite3_free. */
 lp_status lp_trace_image(const lp_trace *t, uint8_t **image, int64_t *bytes, lp_error *err);
+
+/* The same trace with its families torn apart at random by `seed` (not 0): a worse grouping of the same rows, for the
+ * test that no digest depends on grouping. */
+lp_status lp_trace_image_regrouped(const lp_trace *t, uint64_t seed, uint8_t **image, int64_t *bytes, lp_error *err);
 
 /* ---- reading: the guarded database ---- */
 

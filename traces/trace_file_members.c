@@ -16,6 +16,7 @@ typedef struct family {
     uint32_t name_template, dest_template, map; /* map: pooled number */
     uint8_t kind, src_dtype, dst_dtype;
     uint64_t fill_bits;
+    uint32_t part;        /* of a family that a test tears apart, else 0 */
     int64_t id;           /* in the file, -1 before its first member */
     const lp_map *pooled; /* the map itself */
     int64_t here;         /* records in the scope at hand */
@@ -117,7 +118,7 @@ static uint64_t hash_family(const family *f)
     uint64_t h = f->name_template * UINT64_C(0x9e3779b97f4a7c15);
     h = (h ^ f->dest_template) * UINT64_C(0xff51afd7ed558ccd);
     h = (h ^ h >> 32 ^ f->map) * UINT64_C(0xc4ceb9fe1a85ec53);
-    h = (h ^ h >> 32 ^ f->fill_bits) * UINT64_C(0x9e3779b97f4a7c15);
+    h = (h ^ h >> 32 ^ f->fill_bits ^ f->part) * UINT64_C(0x9e3779b97f4a7c15);
     h ^= h >> 29 ^ (uint64_t)f->kind << 16 ^ (uint64_t)f->src_dtype << 8 ^ f->dst_dtype;
     return h * UINT64_C(0xff51afd7ed558ccd) >> 7;
 }
@@ -126,7 +127,7 @@ static bool same_family(const family *a, const family *b)
 {
     return a->name_template == b->name_template && a->dest_template == b->dest_template && a->map == b->map &&
            a->kind == b->kind && a->src_dtype == b->src_dtype && a->dst_dtype == b->dst_dtype &&
-           a->fill_bits == b->fill_bits;
+           a->fill_bits == b->fill_bits && a->part == b->part;
 }
 
 static bool enlarge_table(lp_member_writer *m)
@@ -145,6 +146,13 @@ static bool enlarge_table(lp_member_writer *m)
     m->table = table;
     m->table_size = size;
     return true;
+}
+
+/* Which part of its family a record goes to, when a test regroups: three parts, by chance. */
+static uint32_t part_of_family(const lp_member_writer *m, uint32_t record)
+{
+    const uint64_t draw[] = {m->file->regroup, record};
+    return m->file->regroup == 0 ? 0 : (uint32_t)(lp_hash(draw, sizeof draw) % 3);
 }
 
 static lp_status find_family(lp_member_writer *m, const family *key, uint32_t *out, lp_error *err)
@@ -323,6 +331,7 @@ static lp_status classify(lp_member_writer *m, const lp_rows *rows, lp_error *er
                             .src_dtype = r->src_dtype,
                             .dst_dtype = r->dst_dtype,
                             .fill_bits = r->fill_bits,
+                            .part = part_of_family(m, i),
                             .pooled = r->map};
         LP_TRY(find_family(m, &key, &m->of_record[i], err));
         if (m->families[m->of_record[i]].here++ == 0) {

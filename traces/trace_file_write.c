@@ -260,10 +260,15 @@ close_target:
 
 lp_status lp_trace_image(const lp_trace *t, uint8_t **image, int64_t *bytes, lp_error *err)
 {
+    return lp_trace_image_regrouped(t, 0, image, bytes, err);
+}
+
+lp_status lp_trace_image_regrouped(const lp_trace *t, uint64_t seed, uint8_t **image, int64_t *bytes, lp_error *err)
+{
     lp_status status;
     if (!t->sealed)
         return lp_fail(err, LP_E_MISUSE, "a trace is saved after lp_trace_seal only");
-    lp_file_writer w = {.trace = t, .alloc = t->platform.alloc};
+    lp_file_writer w = {.trace = t, .alloc = t->platform.alloc, .regroup = seed};
     lp_text_init(&w.raw, w.alloc);
     lp_text_init(&w.frame, w.alloc);
     LP_TRY_GOTO(open_memory(&w.db, ":memory:", err), release);

@@ -140,6 +140,34 @@ static void equal_content_gives_equal_bytes(void **state) /* R8b, R11 */
     sqlite3_free(z);
 }
 
+static void grouping_never_changes_a_digest(void **state) /* R8a */
+{
+    (void)state;
+    lp_trace *t = fix_trace(false);
+    int64_t plain_bytes, bytes;
+    uint8_t *plain = image_of(t, &plain_bytes);
+    int different = 0;
+    for (uint64_t seed = 1; seed <= 50; seed++) {
+        uint8_t *image;
+        lp_trace *back;
+        FIX_OK(lp_trace_image_regrouped(t, seed, &image, &bytes, &fix_err));
+        different += bytes != plain_bytes || memcmp(plain, image, (size_t)bytes) != 0;
+        FIX_OK(lp_trace_open_image(&back, image, bytes, "x.lpt", NULL, &fix_err));
+        fix_same(t, back, true);
+        /* What was read is grouped well again. */
+        int64_t again_bytes;
+        uint8_t *again = image_of(back, &again_bytes);
+        assert_int_equal(again_bytes, plain_bytes);
+        assert_memory_equal(again, plain, (size_t)plain_bytes);
+        sqlite3_free(again);
+        lp_trace_close(back);
+        sqlite3_free(image);
+    }
+    assert_true(different > 40); /* most groupings are other files */
+    sqlite3_free(plain);
+    lp_trace_close(t);
+}
+
 static void an_empty_trace_is_legal(void **state)
 {
     (void)state;
@@ -636,23 +664,15 @@ int main(void)
     if (sqlite3_config(SQLITE_CONFIG_MALLOC, &failing) != SQLITE_OK)
         return 1;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(everything_comes_back),
-        cmocka_unit_test(scopes_are_expanded_one_by_one),
-        cmocka_unit_test(equal_content_gives_equal_bytes),
-        cmocka_unit_test(an_empty_trace_is_legal),
-        cmocka_unit_test(storage_is_plain_sqlite),
-        cmocka_unit_test(unknown_facts_have_no_value),
-        cmocka_unit_test(head_is_checked_before_sqlite),
-        cmocka_unit_test(not_a_file_is_refused),
-        cmocka_unit_test(cut_files_are_refused),
-        cmocka_unit_test(a_flipped_byte_never_lies),
-        cmocka_unit_test(a_foreign_schema_is_refused),
-        cmocka_unit_test(contradictions_are_refused),
-        cmocka_unit_test(bombs_are_refused_before_they_burst),
-        cmocka_unit_test(provenance_can_be_removed),
-        cmocka_unit_test(every_allocation_may_fail),
-        cmocka_unit_test(every_file_call_may_fail),
-        cmocka_unit_test(every_allocation_of_sqlite_may_fail),
+        cmocka_unit_test(everything_comes_back),           cmocka_unit_test(scopes_are_expanded_one_by_one),
+        cmocka_unit_test(equal_content_gives_equal_bytes), cmocka_unit_test(grouping_never_changes_a_digest),
+        cmocka_unit_test(an_empty_trace_is_legal),         cmocka_unit_test(storage_is_plain_sqlite),
+        cmocka_unit_test(unknown_facts_have_no_value),     cmocka_unit_test(head_is_checked_before_sqlite),
+        cmocka_unit_test(not_a_file_is_refused),           cmocka_unit_test(cut_files_are_refused),
+        cmocka_unit_test(a_flipped_byte_never_lies),       cmocka_unit_test(a_foreign_schema_is_refused),
+        cmocka_unit_test(contradictions_are_refused),      cmocka_unit_test(bombs_are_refused_before_they_burst),
+        cmocka_unit_test(provenance_can_be_removed),       cmocka_unit_test(every_allocation_may_fail),
+        cmocka_unit_test(every_file_call_may_fail),        cmocka_unit_test(every_allocation_of_sqlite_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
