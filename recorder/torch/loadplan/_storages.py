@@ -189,8 +189,8 @@ class Storages:
 
     def is_loaded(self, tensor: torch.Tensor) -> bool:
         """Whether the tensor's values come from the checkpoint, so that nobody knows them now."""
-        if tensor.layout is not torch.strided:
-            return False
+        if tensor.layout is not torch.strided or tensor.numel() == 0:
+            return False  # no elements: there is nothing to know, and torch may do as it likes
         number = self.number.get(raw_storage(tensor)._cdata)
         if number is None:
             return False
