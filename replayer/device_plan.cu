@@ -38,7 +38,8 @@ static lp_status compile_entries(lp_device_program *program, const lp_plan *plan
         const lp_entry *entry = &plan->entry[e];
         for (uint32_t s = 0; s < entry->step_count; s++) {
             const lp_step *step = &plan->step[entry->first_step + s];
-            LP_TRY(lp_device_program_add(program, e, step, address_of(plan, step), err));
+            if (step->stage == LP_NONE) /* inputs of derives are staged on the host */
+                LP_TRY(lp_device_program_add(program, e, step, address_of(plan, step), err));
         }
     }
     return lp_device_program_end(program, err);
@@ -87,8 +88,6 @@ extern "C" lp_status lp_device_plan_open(lp_device_plan **out, const lp_plan *pl
 {
     if (plan->is_meta)
         return lp_fail(err, LP_E_UNSUPPORTED, "a plan of meta tensors has nothing to move");
-    if (plan->job_count > 0)
-        return lp_fail(err, LP_E_UNSUPPORTED, "the plan has %u derives, which only the CPU can run", plan->job_count);
     lp_device_plan *d = static_cast<lp_device_plan *>(lp_allocate_zero(plan->platform.alloc, sizeof *d));
     if (d == NULL)
         return lp_fail_memory(err);

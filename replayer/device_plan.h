@@ -3,7 +3,7 @@
  * A plan whose destinations lie in device memory: its steps as a device program, pushed by handles. Private to the
  * replayer until sessions use it. The plan is bound as always, with device addresses; binding touches no destination.
  *
- * Bytes only: which names have arrived, commit groups and derives are the session's. A plan with derives is refused.
+ * Bytes only: which names have arrived, commit groups and derives are the caller's.
  */
 #ifndef LOADPLAN_DEVICE_PLAN_H
 #define LOADPLAN_DEVICE_PLAN_H
@@ -16,8 +16,7 @@ extern "C" {
 
 typedef struct lp_device_plan lp_device_plan;
 
-/* Compiles and uploads; all device memory is taken here. The plan must outlive it. LP_E_UNSUPPORTED: meta plans, plans
- * with derives. */
+/* Compiles and uploads; all device memory is taken here. The plan must outlive it. LP_E_UNSUPPORTED: meta plans. */
 lp_status lp_device_plan_open(lp_device_plan **out, const lp_plan *plan, lp_error *err);
 void lp_device_plan_close(lp_device_plan *d);          /* NULL is allowed; what it launched must be complete */
 int64_t lp_device_plan_bytes(const lp_device_plan *d); /* device memory that it holds */

@@ -178,8 +178,11 @@ int lp_cli_load_rank(const lp_cli_job *job, int32_t rank, lp_cli_load *load)
 
 void lp_cli_load_free(lp_cli_load *load)
 {
+    lp_plan_close(load->copy);
     lp_plan_close(load->plan);
+    lp_cold_memory_give_back(&load->on_device);
     lp_destinations_free(load->memory);
+    free(load->digest);
     *load = (lp_cli_load){.memory = NULL};
 }
 

@@ -75,8 +75,10 @@ struct lp_plan {
     uint32_t entry_count;
     uint32_t *entry_of; /* by catalogue index; LP_NONE */
 
-    uint8_t **address;    /* by destination: element [0, ..., 0] */
-    uint32_t *storage_of; /* by destination */
+    const uint8_t (
+        *known_digest)[LP_VALUE_DIGEST_BYTES]; /* by destination, where memory is not the host's; else NULL */
+    uint8_t **address;                         /* by destination: element [0, ..., 0] */
+    uint32_t *storage_of;                      /* by destination */
     lp_storage *storage;
     uint32_t storage_count;
     lp_plan_group *group;

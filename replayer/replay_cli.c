@@ -12,6 +12,8 @@ enum { SHOWN_MAX = 10 };
 /* Totals over ranks, for the summary. */
 typedef struct totals {
     int64_t read, written, ranges, tensors, nanoseconds, differing;
+    int32_t readers; /* of loads into device memory */
+    int64_t pinned;
     bool has_kept;
 } totals;
 
@@ -132,9 +134,10 @@ static int write_rank(const lp_cli_job *job, int32_t rank, const lp_cli_load *lo
         return LP_EXIT_ENVIRONMENT;
     snprintf(path, bytes, "%s/%s", folder, name);
     int exit_code = 0;
-    if (lp_rank_file_write(load->plan, path, lp_cli_flag(job->cli, "force", false), lp_cli_is_selected, &selection,
-                           NULL, &err) != LP_OK ||
-        (verify && job->tensor == NULL && lp_rank_file_compare(load->plan, path, note_difference, t, &err) != LP_OK))
+    const lp_plan *plan = load->copy != NULL ? load->copy : load->plan;
+    if (lp_rank_file_write(plan, path, lp_cli_flag(job->cli, "force", false), lp_cli_is_selected, &selection, NULL,
+                           &err) != LP_OK ||
+        (verify && job->tensor == NULL && lp_rank_file_compare(plan, path, note_difference, t, &err) != LP_OK))
         exit_code = lp_cli_fail(job->cli, &err);
     free(path);
     return exit_code;
@@ -144,7 +147,8 @@ static int replay_rank(const lp_cli_job *job, int32_t rank, totals *t)
 {
     lp_cli_load load;
     const bool verify = lp_cli_flag(job->cli, "verify", false);
-    int exit_code = lp_cli_load_rank(job, rank, &load);
+    int exit_code =
+        job->device != NULL ? lp_cli_load_rank_on_device(job, rank, &load) : lp_cli_load_rank(job, rank, &load);
     if (exit_code == 0)
         exit_code = write_rank(job, rank, &load, verify, t);
     if (exit_code == 0 && load.report.fallbacks == 0)
@@ -160,6 +164,8 @@ static int replay_rank(const lp_cli_job *job, int32_t rank, totals *t)
         t->written += load.report.bytes_written;
         t->tensors += lp_cli_selected_count(job, lp_plan_rows(load.plan));
         t->nanoseconds += load.report.nanoseconds;
+        t->readers = load.readers;
+        t->pinned = load.pinned;
         if (load.report.derives_skipped > 0)
             lp_cli_warn(job->cli, "rank %d: %" PRId64 " derives were skipped: they need fallback names", rank,
                         load.report.derives_skipped);
@@ -171,16 +177,18 @@ static int replay_rank(const lp_cli_job *job, int32_t rank, totals *t)
 static int replay_all(const lp_cli_job *job)
 {
     totals t = {.read = 0};
-    char bytes[32], tensors[32];
+    char bytes[32], tensors[32], pinned[32], how[96] = "";
     for (int32_t i = 0; i < job->rank_count; i++) {
         const int exit_code = replay_rank(job, job->rank[i], &t);
         if (exit_code != 0)
             return exit_code;
     }
     const double seconds = (double)t.nanoseconds / 1e9;
-    lp_cli_summary(job->cli, "replay: %s in %.2f s (%.2f GB/s); %d rank%s, %s tensors%s%s",
+    if (job->device != NULL)
+        snprintf(how, sizeof how, "; %d readers, %s pinned", t.readers, lp_format_bytes(pinned, t.pinned));
+    lp_cli_summary(job->cli, "replay: %s in %.2f s (%.2f GB/s); %d rank%s, %s tensors%s%s%s",
                    lp_format_bytes(bytes, t.written), seconds, seconds > 0 ? (double)t.written / 1e9 / seconds : 0.0,
-                   job->rank_count, job->rank_count == 1 ? "" : "s", lp_format_count(tensors, t.tensors),
+                   job->rank_count, job->rank_count == 1 ? "" : "s", lp_format_count(tensors, t.tensors), how,
                    lp_cli_flag(job->cli, "verify", false) && t.differing == 0 ? "; verified" : "",
                    t.has_kept ? "; digests kept" : "");
     return t.differing > 0 ? LP_EXIT_NO : 0;
@@ -225,22 +233,21 @@ int lp_cli_replay(lp_cli *cli)
 {
     const char *device = lp_cli_text(cli, "device", "cpu");
     lp_cli_job job;
-    lp_error err;
     if (lp_cli_flag(cli, "dry-run", false))
         return lp_cli_explain(cli);
-    if (strcmp(device, "cpu") != 0) {
-        (void)lp_fail(&err, LP_E_DEVICE, "cannot use device '%s': this build has only cpu", lp_cli_clean(device));
-        return lp_cli_fail(cli, &err);
-    }
-    if (lp_cli_text(cli, "output", NULL) == NULL && !lp_cli_flag(cli, "verify", false))
+    const bool is_cpu = strcmp(device, "cpu") == 0;
+    if (is_cpu && lp_cli_text(cli, "output", NULL) == NULL && !lp_cli_flag(cli, "verify", false))
         return lp_cli_usage(cli, "host memory ends with this command: name a folder with -o DIR, or --verify");
     const lp_load_mode mode = mode_of(lp_cli_text(cli, "mode", "cold"));
     int exit_code = lp_cli_job_open(&job, cli, mode != LP_DUMMY, "all");
     job.mode = mode;
     job.allow_fallbacks = lp_cli_flag(cli, "allow-fallbacks", false);
     job.tensor = lp_cli_text(cli, "tensor", NULL);
+    if (exit_code == 0 && !is_cpu)
+        exit_code = lp_cli_device_open(&job, device);
     if (exit_code == 0)
         exit_code = run(&job);
+    lp_cli_device_close(&job);
     lp_cli_job_close(&job);
     return exit_code;
 }

@@ -3,14 +3,20 @@
 #ifndef LOADPLAN_REPLAY_CLI_H
 #define LOADPLAN_REPLAY_CLI_H
 
+#include "replayer/device_cold.h"
 #include "replayer/replayer.h"
 #include "traces/base.h"
 #include "traces/cli.h"
 
-/* One rank, loaded into fresh host memory. */
+/* One rank, loaded into fresh memory of the host, or of a device. */
 typedef struct lp_cli_load {
     lp_destinations *memory;
     lp_plan *plan;
+    lp_cold_memory on_device;
+    lp_plan *copy; /* of what is on the device, in `memory`; NULL: none was asked for */
+    uint8_t (*digest)[LP_VALUE_DIGEST_BYTES];
+    int32_t readers; /* of a load into device memory */
+    int64_t pinned;
     lp_report report;
     lp_read_stats reads;
 } lp_cli_load;
@@ -25,6 +31,8 @@ typedef struct lp_cli_job {
     lp_load_mode mode;
     bool allow_fallbacks;
     const char *tensor; /* glob over destinations, or NULL */
+    lp_cold_device table;
+    const lp_cold_device *device; /* NULL: the CPU */
 } lp_cli_job;
 
 /* Opens the trace of argument 0, the checkpoint of --checkpoint (unless it is not needed), and lists the ranks of
@@ -34,7 +42,12 @@ void lp_cli_job_close(lp_cli_job *job);
 
 /* Loads one rank. 0, or an exit code; *load is to be freed in every case. */
 int lp_cli_load_rank(const lp_cli_job *job, int32_t rank, lp_cli_load *load);
+int lp_cli_load_rank_on_device(const lp_cli_job *job, int32_t rank, lp_cli_load *load);
 void lp_cli_load_free(lp_cli_load *load);
+
+/* Names the device of the loads that follow, after mode and tensor are known. 0, or an exit code. */
+int lp_cli_device_open(lp_cli_job *job, const char *name);
+void lp_cli_device_close(lp_cli_job *job);
 
 /* "x.lpt.digests" in memory of malloc. */
 char *lp_cli_sidecar_path(const char *trace_path);

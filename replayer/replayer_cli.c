@@ -5,7 +5,8 @@
 static const lp_option replay_options[] = {
     {"checkpoint", 0, "PATH", NULL, "a safetensors file, an index or a folder"},
     {"rank", 0, "RANKS", NULL, "ranks to load, such as 3, 0-7 or all (default all that the trace has)"},
-    {"device", 0, "DEVICE", NULL, "where to load to (default cpu)"},
+    {"device", 0, "DEVICE", NULL, "where to load to: cpu (default) or cuda:N"},
+    {"pinned", 0, "BYTES", NULL, "most pinned host memory on the way to a device (default 128MiB)"},
     {"output", 'o', "DIR", NULL, "write rank-NNNNN.safetensors of each rank there"},
     {"force", 'f', NULL, NULL, "replace existing files"},
     {"mode", 0, "MODE", "cold|direct|layerwise|dummy", "how to load (default cold); dummy needs no checkpoint"},

@@ -146,32 +146,11 @@ static void test_refusals(void **state)
     free_world(&w);
 }
 
-static void test_plans_with_derives_are_refused(void **state)
-{
-    world w = {.random = 2};
-    lp_error err;
-    (void)state;
-    const int from = add_source(&w, "x", LP_F32, 1, 8), to = add_dest(&w, "x", LP_F32, 1, 8, 0, "x");
-    const int most = add_dest(&w, "most", LP_F32, 1, 1, 0, "x");
-    add_copy(&w, from, to, 0, 1, 0);
-    w.derive[w.nderive++] = (derive){.kind = DERIVE_MAX, .dest = most, .input = to};
-    build_world(&w, NULL);
-    image live = device_image(&w, 0);
-    lp_plan *plan = bind_image(&w, &live, NULL);
-    lp_device_plan *d = NULL;
-    assert_int_equal(lp_device_plan_open(&d, plan, &err), LP_E_UNSUPPORTED);
-    assert_null(d);
-    lp_plan_close(plan);
-    free_device_image(&w, &live);
-    free_world(&w);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_loads_and_reloads),
         cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_plans_with_derives_are_refused),
     };
     need_gpu();
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,7 +4,7 @@ loadplan record --checkpoint ck --loader dense --tp 2 --rank 1 -q -o x.lpt
 refused loadplan replay x.lpt -o out
 refused loadplan replay x.lpt --checkpoint ck
 refused loadplan replay x.lpt --checkpoint ck --rank 0 -o out
-refused loadplan replay x.lpt --checkpoint ck --device cuda:0 -o out
+refused loadplan replay x.lpt --checkpoint ck --device tpu:0 -o out
 refused loadplan replay x.lpt --checkpoint ck --mode layerwise --staging 1KiB -o out
 refused loadplan replay x.lpt --checkpoint nowhere -o out
 refused loadplan verify x.lpt --checkpoint ck

@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* CUDA as the device of a cold start. */
+extern "C" { /* headers of C rooms */
+#include "replayer/device_cold.h"
+#include "replayer/device_digest.h"
+}
+#include "replayer/device_exec.h"
+#include "replayer/device_plan.h"
+
+#include <cuda_runtime_api.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct cuda_context {
+    int ordinal;
+} cuda_context;
+
+static int cleared(cudaError_t code)
+{
+    if (code != cudaSuccess)
+        cudaGetLastError();
+    return static_cast<int>(code);
+}
+
+static const char *error_text(void *, int code)
+{
+    return lp_cuda_text(code);
+}
+
+static int enter(void *context)
+{
+    return cleared(cudaSetDevice(static_cast<cuda_context *>(context)->ordinal));
+}
+
+static int allocate(void *, int64_t bytes, void **out)
+{
+    return cleared(cudaMalloc(out, static_cast<size_t>(bytes)));
+}
+
+static void release(void *, void *memory)
+{
+    cleared(cudaFree(memory));
+}
+
+static int pin(void *, void *host, int64_t bytes)
+{
+    return cleared(cudaHostRegister(host, static_cast<size_t>(bytes), cudaHostRegisterDefault));
+}
+
+static void unpin(void *, void *host)
+{
+    cleared(cudaHostUnregister(host));
+}
+
+static int fetch(void *, void *host, const void *device, int64_t bytes)
+{
+    return cleared(cudaMemcpy(host, device, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost));
+}
+
+static int store(void *, void *device, const void *host, int64_t bytes)
+{
+    return cleared(cudaMemcpy(device, host, static_cast<size_t>(bytes), cudaMemcpyHostToDevice));
+}
+
+static int lane_open(void *, void **lane)
+{
+    return cleared(cudaStreamCreateWithFlags(reinterpret_cast<cudaStream_t *>(lane), cudaStreamNonBlocking));
+}
+
+static void lane_close(void *, void *lane)
+{
+    if (lane != nullptr)
+        cleared(cudaStreamDestroy(static_cast<cudaStream_t>(lane)));
+}
+
+static int lane_wait(void *, void *lane)
+{
+    return cleared(cudaStreamSynchronize(static_cast<cudaStream_t>(lane)));
+}
+
+/* A waiting thread sleeps: there are as many readers as processors. */
+static int mark_open(void *, void **mark)
+{
+    return cleared(cudaEventCreateWithFlags(reinterpret_cast<cudaEvent_t *>(mark),
+                                            cudaEventDisableTiming | cudaEventBlockingSync));
+}
+
+static void mark_close(void *, void *mark)
+{
+    if (mark != nullptr)
+        cleared(cudaEventDestroy(static_cast<cudaEvent_t>(mark)));
+}
+
+static int mark_set(void *, void *mark, void *lane)
+{
+    return cleared(cudaEventRecord(static_cast<cudaEvent_t>(mark), static_cast<cudaStream_t>(lane)));
+}
+
+static int mark_wait(void *, void *mark)
+{
+    return cleared(cudaEventSynchronize(static_cast<cudaEvent_t>(mark)));
+}
+
+static int lane_follow(void *, void *lane, void *mark)
+{
+    return cleared(cudaStreamWaitEvent(static_cast<cudaStream_t>(lane), static_cast<cudaEvent_t>(mark), 0));
+}
+
+static int clear(void *, void *lane, void *device, int64_t bytes)
+{
+    return cleared(cudaMemsetAsync(device, 0, static_cast<size_t>(bytes), static_cast<cudaStream_t>(lane)));
+}
+
+static int copy(void *, void *lane, void *device, int64_t device_pitch, const void *host, int64_t host_pitch,
+                int64_t bytes, int64_t rows)
+{
+    const cudaStream_t stream = static_cast<cudaStream_t>(lane);
+    if (rows == 1)
+        return cleared(cudaMemcpyAsync(device, host, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, stream));
+    return cleared(cudaMemcpy2DAsync(device, static_cast<size_t>(device_pitch), host, static_cast<size_t>(host_pitch),
+                                     static_cast<size_t>(bytes), static_cast<size_t>(rows), cudaMemcpyHostToDevice,
+                                     stream));
+}
+
+static lp_status program_open(void *, void **program, const lp_plan *plan, lp_error *err)
+{
+    return lp_device_plan_open(reinterpret_cast<lp_device_plan **>(program), plan, err);
+}
+
+static void program_close(void *, void *program)
+{
+    lp_device_plan_close(static_cast<lp_device_plan *>(program));
+}
+
+static int64_t program_bytes(void *, const void *program)
+{
+    return lp_device_plan_bytes(static_cast<const lp_device_plan *>(program));
+}
+
+static lp_status program_fill(void *, void *program, void *lane, lp_error *err)
+{
+    return lp_device_plan_begin(static_cast<lp_device_plan *>(program), lane, err);
+}
+
+static lp_status program_push(void *, void *program, const lp_handle *handle, const void *const *data, int64_t count,
+                              void *lane, lp_error *err)
+{
+    lp_device_plan *plan = static_cast<lp_device_plan *>(program);
+    LP_TRY(lp_device_plan_set(plan, handle, data, count, lane, err));
+    return lp_device_plan_run(plan, lane, err);
+}
+
+/* ---- digests ---- */
+
+static bool is_digested(const lp_plan *plan, uint32_t dest)
+{
+    return (plan->rows->dest[dest].flags & LP_DEST_NO_LOADER) == 0;
+}
+
+/* Starts the sums of all destinations; sum: two numbers each, on the device. */
+static lp_status start_sums(const lp_plan *plan, uint64_t *sum, lp_error *err)
+{
+    for (uint32_t i = 0; i < plan->rows->ndest; i++) {
+        lp_digest_job job;
+        lp_form form;
+        if (!is_digested(plan, i))
+            continue;
+        lp_destination_form(&plan->rows->dest[i], &form);
+        LP_TRY(lp_digest_job_of(&job, &form, reinterpret_cast<uintptr_t>(plan->address[i]), err));
+        const int code = lp_device_value_sum(&job, plan->address[i], sum + 2 * static_cast<size_t>(i), nullptr);
+        if (code != 0)
+            return lp_fail(err, LP_E_DEVICE, "cannot digest '%s': %s", plan->rows->dest[i].name, lp_cuda_text(code));
+    }
+    return LP_OK;
+}
+
+static lp_status digests(void *, const lp_plan *plan, uint8_t (*digest)[LP_VALUE_DIGEST_BYTES], lp_error *err)
+{
+    const size_t bytes = (static_cast<size_t>(plan->rows->ndest) + 1) * sizeof(lp_value_sum);
+    const lp_alloc *alloc = plan->platform.alloc;
+    lp_status status = LP_OK;
+    void *sum = nullptr;
+    lp_value_sum *host = static_cast<lp_value_sum *>(lp_allocate(alloc, bytes));
+    if (host == nullptr)
+        return lp_fail_memory(err);
+    int code = cleared(cudaMalloc(&sum, bytes));
+    if (code == 0)
+        code = cleared(cudaMemset(sum, 0, bytes));
+    if (code == 0)
+        status = start_sums(plan, static_cast<uint64_t *>(sum), err);
+    if (code == 0 && status == LP_OK)
+        code = fetch(nullptr, host, sum, static_cast<int64_t>(bytes));
+    if (code != 0)
+        status = lp_fail(err, LP_E_DEVICE, "cannot digest the tensors: %s", lp_cuda_text(code));
+    for (uint32_t i = 0; i < plan->rows->ndest && status == LP_OK; i++)
+        if (is_digested(plan, i))
+            lp_value_sum_end(&host[i], lp_destination_payload(&plan->rows->dest[i]), digest[i]);
+    release(nullptr, sum);
+    lp_release(alloc, host);
+    return status;
+}
+
+/* ---- life ---- */
+
+static lp_status parse_name(const char *name, int *ordinal, lp_error *err)
+{
+    char *end = nullptr;
+    const bool is_cuda = strncmp(name, "cuda", 4) == 0;
+    const char *digits = name + 5;
+    const long number = is_cuda && name[4] == ':' && *digits >= '0' && *digits <= '9' ? strtol(digits, &end, 10) : -1;
+    if (is_cuda && name[4] == '\0')
+        *ordinal = 0;
+    else if (number >= 0 && number < 1024 && *end == '\0')
+        *ordinal = static_cast<int>(number);
+    else
+        return lp_fail(err, LP_E_DEVICE, "cannot use device '%s': devices are named cpu, cuda:0, cuda:1, ...", name);
+    return LP_OK;
+}
+
+static lp_status find_device(const char *name, int ordinal, lp_error *err)
+{
+    int count = 0, major = 0;
+    cudaError_t code = cudaGetDeviceCount(&count);
+    if (code == cudaSuccess && ordinal >= count)
+        code = count == 0 ? cudaErrorNoDevice : cudaErrorInvalidDevice;
+    if (code == cudaSuccess)
+        code = cudaSetDevice(ordinal);
+    if (code == cudaSuccess)
+        code = cudaFree(nullptr); /* makes the context */
+    if (code == cudaSuccess)
+        code = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, ordinal);
+    if (cleared(code) != 0)
+        return lp_fail(err, LP_E_DEVICE, "cannot use device '%s': %s", name, lp_cuda_text(static_cast<int>(code)));
+    if (major != 9)
+        return lp_fail(err, LP_E_DEVICE, "cannot use device '%s': its compute capability is %d, this build is for 9.0",
+                       name, major);
+    return LP_OK;
+}
+
+extern "C" lp_status lp_cuda_device_open(lp_cold_device *out, const char *name, lp_error *err)
+{
+    int ordinal = 0;
+    LP_TRY(parse_name(name, &ordinal, err));
+    LP_TRY(find_device(name, ordinal, err));
+    cuda_context *context = static_cast<cuda_context *>(malloc(sizeof *context));
+    if (context == nullptr)
+        return lp_fail_memory(err);
+    context->ordinal = ordinal;
+    lp_cold_device d = {};
+    d.context = context;
+    d.error_text = error_text;
+    d.enter = enter;
+    d.allocate = allocate;
+    d.release = release;
+    d.pin = pin;
+    d.unpin = unpin;
+    d.fetch = fetch;
+    d.store = store;
+    d.lane_open = lane_open;
+    d.lane_close = lane_close;
+    d.lane_wait = lane_wait;
+    d.mark_open = mark_open;
+    d.mark_close = mark_close;
+    d.mark_set = mark_set;
+    d.mark_wait = mark_wait;
+    d.lane_follow = lane_follow;
+    d.clear = clear;
+    d.copy = copy;
+    d.program_open = program_open;
+    d.program_close = program_close;
+    d.program_bytes = program_bytes;
+    d.program_fill = program_fill;
+    d.program_push = program_push;
+    d.digests = digests;
+    *out = d;
+    return LP_OK;
+}
+
+extern "C" void lp_cuda_device_close(lp_cold_device *device)
+{
+    free(device->context);
+    device->context = nullptr;
+}

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Cold starts under test: a checkpoint on disk with every kind of name (columns of rows, transposed words, casts,
+ * fills, derives, tensors larger than a slot, hundreds of bytes between neighbours), what memory must hold after it,
+ * and faults.
+ */
+#ifndef LOADPLAN_COLD_TESTING_H
+#define LOADPLAN_COLD_TESTING_H
+
+#include "replay_testing.h"
+#include "replayer/device_cold.h"
+#include "replayer/own_math.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+float model_neg_exp(float x)
+{
+    return -lp_own_exp(x);
+}
+
+typedef struct cold_faults {
+    pthread_mutex_t lock;
+    int64_t payload_off, reads, bytes;
+    int64_t fail_at; /* number of the payload read; < 0: none */
+    int64_t failure; /* -errno, or 0: an early end */
+    bool short_reads, interrupted;
+    const char *touch; /* path to change during read number fail_at */
+} cold_faults;
+
+typedef struct cold_bed {
+    world w;
+    payload p;
+    image want;
+    char folder[64], path[96];
+    cold_faults f;
+    lp_io io;
+    lp_platform platform;
+    lp_checkpoint *ck;
+} cold_bed;
+
+static inline int64_t cold_pread(void *context, int fd, void *buffer, size_t bytes, int64_t off)
+{
+    cold_faults *f = context;
+    if (off < f->payload_off)
+        return lp_io_default()->pread(NULL, fd, buffer, bytes, off);
+    pthread_mutex_lock(&f->lock);
+    const int64_t number = f->reads++;
+    pthread_mutex_unlock(&f->lock);
+    if (f->interrupted && number % 3 == 0)
+        return -EINTR;
+    if (number == f->fail_at && f->touch != NULL) {
+        const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = 1000000}};
+        (void)utimensat(AT_FDCWD, f->touch, times, 0);
+    } else if (number == f->fail_at) {
+        return f->failure;
+    }
+    if (f->short_reads && bytes > 4099)
+        bytes = bytes / 2 + 1;
+    const int64_t got = lp_io_default()->pread(NULL, fd, buffer, bytes, off);
+    pthread_mutex_lock(&f->lock);
+    f->bytes += got > 0 ? got : 0;
+    pthread_mutex_unlock(&f->lock);
+    return got;
+}
+
+static inline int cold_open(void *context, const char *path, int flags, int mode)
+{
+    (void)context;
+    return lp_io_default()->open(NULL, path, flags, mode);
+}
+
+static inline int cold_close(void *context, int fd)
+{
+    (void)context;
+    return lp_io_default()->close(NULL, fd);
+}
+
+static inline int cold_stat(void *context, int fd, lp_file_stat *out)
+{
+    (void)context;
+    return lp_io_default()->stat(NULL, fd, out);
+}
+
+static inline void cold_write(cold_bed *b)
+{
+    char header[4096] = "{";
+    size_t used = 1;
+    int64_t off = 0;
+    for (int i = 0; i < b->w.nsource; i++) {
+        const source *s = &b->w.source[i];
+        used += (size_t)snprintf(header + used, sizeof header - used,
+                                 "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[%lld,%lld],\"data_offsets\":[%lld,%lld]}",
+                                 i > 0 ? "," : "", s->name, lp_dtype_name(s->dtype), (long long)s->shape[0],
+                                 (long long)s->shape[1], (long long)off, (long long)(off + s->bytes));
+        off += s->bytes;
+    }
+    header[used++] = '}';
+    FILE *f = fopen(b->path, "wb");
+    assert_non_null(f);
+    for (int i = 0; i < 8; i++)
+        fputc((int)(used >> (8 * i) & 0xff), f);
+    assert_int_equal(fwrite(header, 1, used, f), used);
+    for (int i = 0; i < b->w.nsource; i++)
+        assert_int_equal(fwrite(b->p.data[i], 1, (size_t)b->w.source[i].bytes, f), b->w.source[i].bytes);
+    fclose(f);
+    b->f.payload_off = (int64_t)(8 + used);
+}
+
+static inline void cold_world(world *w)
+{
+    const int big = add_source(w, "z.big", LP_BF16, 1500, 2048),
+              columns = add_source(w, "b.columns", LP_U8, 3000, 4096);
+    const int near = add_source(w, "c.near", LP_U8, 60, 300), words = add_source(w, "d.words", LP_I32, 512, 640);
+    const int cast = add_source(w, "e.cast", LP_BF16, 5, 3), fill = add_source(w, "f.only_fills", LP_F32, 1, 9);
+    const int other = add_source(w, "a.other_rank", LP_U8, 100, 1), odd = add_source(w, "g.odd", LP_U8, 7, 33);
+    const int staged = add_source(w, "h.staged", LP_F32, 3, 4), both = add_source(w, "i.both", LP_F32, 3, 4);
+    const int tied = add_source(w, "j.tied", LP_U8, 90, 1000);
+    (void)other;
+    add_copy(w, big, add_dest(w, "big", LP_BF16, 1500, 2048, 0, "g"), 0, 1500, 0);
+    const int left = add_dest(w, "columns", LP_U8, 3000, 1024, 0, "g"),
+              part = add_dest(w, "near", LP_U8, 60, 200, 8, "g");
+    const int turned = add_dest(w, "words", LP_I32, 640, 512, 0, "g"), wide = add_dest(w, "cast", LP_F32, 2, 3, 0, "g");
+    const int lines = add_dest(w, "odd", LP_U8, 9, 33, 5, "g");
+    w->call[w->ncall++] = (call){.source = columns,
+                                 .trigger = columns,
+                                 .dest = left,
+                                 .size = {3000, 1024},
+                                 .src_at = 2048,
+                                 .src_step = {4096, 1}};
+    w->call[w->ncall++] =
+        (call){.source = near, .trigger = near, .dest = part, .size = {60, 200}, .src_at = 100, .src_step = {300, 1}};
+    w->call[w->ncall++] =
+        (call){.source = words, .trigger = words, .dest = turned, .size = {640, 512}, .src_step = {1, 640}};
+    add_copy(w, cast, wide, 0, 2, 3);
+    add_fill(w, fill, add_dest(w, "filled", LP_F32, 2, 2, 0, "g"), 0, 2, 0x40000000);
+    add_copy(w, odd, lines, 2, 7, 0);
+    add_fill(w, -1, lines, 0, 2, 0x77);
+    add_copy(w, tied, add_dest(w, "tied", LP_U8, 90, 1000, 0, "g"), 0, 90, 0);
+    add_copy(w, tied, add_dest(w, "tied2", LP_U8, 90, 1000, 24, "g"), 0, 90, 0);
+    const int sum = add_dest(w, "both", LP_F32, 3, 4, 4, "g");
+    add_copy(w, both, sum, 0, 3, 0);
+    w->derive[w->nderive++] = (derive){DERIVE_NEG_EXP, add_dest(w, "exp", LP_F32, 3, 4, 4, "g"), -1, staged};
+    w->derive[w->nderive++] = (derive){DERIVE_ADD, add_dest(w, "sum", LP_F32, 3, 4, 0, "g"), sum, staged};
+    w->derive[w->nderive++] = (derive){DERIVE_MAX, add_dest(w, "most", LP_F32, 1, 1, 0, "g"), sum, -1};
+    build_world(w, NULL);
+}
+
+static inline void cold_open_bed(cold_bed *b)
+{
+    memset(b, 0, sizeof *b);
+    b->w.random = failing_seed = 33;
+    cold_world(&b->w);
+    b->p = make_payload(&b->w);
+    b->want = new_image(&b->w);
+    model_load(&b->w, &b->p, &b->want);
+    snprintf(b->folder, sizeof b->folder, "/tmp/loadplan-cold-XXXXXX");
+    assert_non_null(mkdtemp(b->folder));
+    snprintf(b->path, sizeof b->path, "%s/model.safetensors", b->folder);
+    cold_write(b);
+    pthread_mutex_init(&b->f.lock, NULL);
+    b->f.fail_at = -1;
+    b->io = *lp_io_default();
+    b->io.context = &b->f;
+    b->io.open = cold_open;
+    b->io.close = cold_close;
+    b->io.pread = cold_pread;
+    b->io.stat = cold_stat;
+    b->platform = (lp_platform){.io = &b->io};
+    assert_ok(&b->w, lp_checkpoint_open_with(&b->ck, b->folder, &b->platform, &b->w.err));
+}
+
+static inline void cold_close_bed(cold_bed *b)
+{
+    lp_checkpoint_close(b->ck);
+    free_image(&b->w, &b->want);
+    free_payload(&b->w, &b->p);
+    free_world(&b->w);
+    unlink(b->path);
+    rmdir(b->folder);
+    pthread_mutex_destroy(&b->f.lock);
+}
+
+/* Loads into memory of the device that held other bytes before; a load that succeeds is compared byte by byte, and so
+ * are its digests. */
+static inline lp_status cold_try(cold_bed *b, const lp_cold_device *d, const lp_cold_options *o, lp_cold_report *report,
+                                 lp_error *err)
+{
+    lp_cold_memory memory;
+    lp_plan *plan = NULL, *copy = NULL;
+    image have = new_image(&b->w);
+    assert_ok(&b->w, lp_cold_memory_take(&memory, d, b->w.trace, NULL, &b->platform, &b->w.err));
+    const lp_bind_options bind = {.platform = &b->platform, .threads = 1};
+    assert_ok(&b->w, lp_bind(&plan, b->w.trace, NULL, memory.list, memory.count, &bind, &b->w.err));
+    const lp_status status = lp_cold_load(d, plan, b->ck, o, report, err);
+    if (status == LP_OK) {
+        uint8_t on_device[DESTS_MAX][LP_VALUE_DIGEST_BYTES], on_host[LP_VALUE_DIGEST_BYTES];
+        copy = bind_image(&b->w, &have, NULL);
+        assert_ok(&b->w, lp_cold_fetch(d, plan, copy, &b->w.err));
+        assert_same_image(&b->w, &have, &b->want, "after a cold start");
+        assert_ok(&b->w, d->digests(d->context, plan, on_device, &b->w.err));
+        for (int i = 0; i < b->w.ndest; i++) {
+            assert_ok(&b->w, lp_plan_value_digest(copy, (uint32_t)i, on_host, &b->w.err));
+            assert_memory_equal(on_device[i], on_host, sizeof on_host);
+        }
+        lp_plan_close(copy);
+    }
+    lp_plan_close(plan);
+    lp_cold_memory_give_back(&memory);
+    free_image(&b->w, &have);
+    return status;
+}
+
+#endif

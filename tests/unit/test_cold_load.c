@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The pipeline of cold starts on a device, with a device in host memory: its copies and pushes happen at once, so that
+ * a slot that is written too early, or pushed before its bytes are there, shows in the result.
+ */
+#include "cold_testing.h"
+
+#include "replayer/session.h"
+
+#include <fcntl.h>
+#include <stdatomic.h>
+
+/* ---- a device in host memory ---- */
+
+typedef struct host_device {
+    atomic_int calls, blocks; /* calls that may fail; blocks of memory that are out */
+    int fail_at;              /* number of the call; -1: none */
+} host_device;
+
+enum { FAILED = 7 };
+
+static int call_device(void *context)
+{
+    host_device *h = context;
+    return atomic_fetch_add(&h->calls, 1) == h->fail_at ? FAILED : 0;
+}
+
+static const char *error_text(void *context, int code)
+{
+    (void)context;
+    return code == FAILED ? "it fails on demand" : "?";
+}
+
+static int take(void *context, int64_t bytes, void **out)
+{
+    host_device *h = context;
+    const int code = call_device(context);
+    if (code != 0)
+        return code;
+    *out = malloc((size_t)bytes);
+    assert_non_null(*out);
+    memset(*out, 0xee, (size_t)bytes);
+    atomic_fetch_add(&h->blocks, 1);
+    return 0;
+}
+
+static void give_back(void *context, void *memory)
+{
+    host_device *h = context;
+    if (memory != NULL)
+        atomic_fetch_sub(&h->blocks, 1);
+    free(memory);
+}
+
+static int pin(void *context, void *host, int64_t bytes)
+{
+    (void)host;
+    (void)bytes;
+    return call_device(context);
+}
+
+static void unpin(void *context, void *host)
+{
+    (void)context;
+    (void)host;
+}
+
+static int move(void *context, void *to, const void *from, int64_t bytes)
+{
+    const int code = call_device(context);
+    if (code == 0)
+        memcpy(to, from, (size_t)bytes);
+    return code;
+}
+
+static int make(void *context, void **out)
+{
+    return take(context, 1, out);
+}
+
+static int use(void *context, void *what)
+{
+    (void)what;
+    return call_device(context);
+}
+
+static int use_both(void *context, void *a, void *b)
+{
+    (void)a;
+    (void)b;
+    return call_device(context);
+}
+
+static int clear(void *context, void *lane, void *device, int64_t bytes)
+{
+    (void)lane;
+    memset(device, 0, (size_t)bytes);
+    return call_device(context);
+}
+
+static int copy(void *context, void *lane, void *device, int64_t device_pitch, const void *host, int64_t host_pitch,
+                int64_t bytes, int64_t rows)
+{
+    (void)lane;
+    for (int64_t i = 0; i < rows; i++)
+        memcpy((uint8_t *)device + i * device_pitch, (const uint8_t *)host + i * host_pitch, (size_t)bytes);
+    return call_device(context);
+}
+
+static lp_status program_open(void *context, void **program, const lp_plan *plan, lp_error *err)
+{
+    *program = (void *)(uintptr_t)plan;
+    return call_device(context) == 0 ? LP_OK : lp_fail(err, LP_E_DEVICE, "cannot upload");
+}
+
+static void program_close(void *context, void *program)
+{
+    (void)context;
+    (void)program;
+}
+
+static int64_t program_bytes(void *context, const void *program)
+{
+    (void)context;
+    (void)program;
+    return 0;
+}
+
+static lp_status program_fill(void *context, void *program, void *lane, lp_error *err)
+{
+    const lp_plan *plan = program;
+    (void)lane;
+    for (int64_t i = 0; i < plan->fill_count; i++)
+        lp_exec_fill(&plan->fill[i], plan->address[plan->fill[i].dest]);
+    return call_device(context) == 0 ? LP_OK : lp_fail(err, LP_E_DEVICE, "cannot fill");
+}
+
+static lp_status program_push(void *context, void *program, const lp_handle *handle, const void *const *data,
+                              int64_t count, void *lane, lp_error *err)
+{
+    const lp_plan *plan = program;
+    (void)lane;
+    for (int64_t n = 0; n < count; n++) {
+        const lp_entry *e = &plan->entry[plan->entry_of[handle[n]]];
+        for (uint32_t i = e->first_step; i < e->first_step + e->step_count; i++) {
+            const lp_step *step = &plan->step[i];
+            if (step->stage != LP_NONE)
+                continue;
+            uint8_t *to = plan->address[step->dest];
+            const int64_t lo = step->src_off + step->map->src_lo, hi = step->src_off + step->map->src_hi;
+            if (step->kind == LP_KIND_FILL)
+                lp_exec_fill(step, to);
+            else
+                lp_exec_part(step, to, (const uint8_t *)data[n] + lo, lo, lo, hi);
+        }
+    }
+    return call_device(context) == 0 ? LP_OK : lp_fail(err, LP_E_DEVICE, "cannot push");
+}
+
+static lp_status digests(void *context, const lp_plan *plan, uint8_t (*digest)[LP_VALUE_DIGEST_BYTES], lp_error *err)
+{
+    (void)context;
+    return lp_session_digests(plan, digest, err);
+}
+
+static lp_cold_device host_table(host_device *h)
+{
+    *h = (host_device){.fail_at = -1};
+    return (lp_cold_device){
+        h,    error_text,   call_device,   take,          give_back,    pin,          unpin,  move,     move,
+        make, give_back,    use,           make,          give_back,    use_both,     use,    use_both, clear,
+        copy, program_open, program_close, program_bytes, program_fill, program_push, digests};
+}
+
+/* ---- tests ---- */
+
+static void test_loads(void **state)
+{
+    static const lp_cold_options options[] = {
+        {0},
+        {.readers = 1, .pinned = 1},
+        {.readers = 3, .slot = 4096},
+        {.readers = 16, .slot = 20000, .pinned = (int64_t)1 << 30},
+        {.readers = 5, .slot = 8 << 20, .pinned = 24 << 20},
+    };
+    cold_bed b;
+    host_device h;
+    const lp_cold_device d = host_table(&h);
+    (void)state;
+    cold_open_bed(&b);
+    const int64_t big = 1500 * 2048 * 2, columns = 3000 * 1024, near = 60 * 200, words = 512 * 640 * 4, tied = 90000;
+    const int64_t needed = big + columns + near + words + tied + 2 * 3 * 2 + 7 * 33 + 48 + 2 * 48;
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
+        for (int faults = 0; faults < 2; faults++) {
+            lp_cold_report r;
+            b.f.short_reads = b.f.interrupted = faults == 1;
+            b.f.bytes = b.f.reads = 0;
+            assert_ok(&b.w, cold_try(&b, &d, &options[i], &r, &b.w.err));
+            assert_int_equal(b.f.bytes, needed); /* exactly what is needed; staged inputs once for each derive */
+            assert_int_equal(r.bytes_read, needed);
+            assert_int_equal(r.names, 10);
+            assert_int_equal(r.files, 1);
+            assert_int_equal(r.derives_run, 3);
+            assert_int_equal(r.bytes_written, needed - 2 * 48 - 12 + 24 + tied + 16 + 2 * 33 + 2 * 48 + 4);
+            assert_true(r.pinned_bytes <= (options[i].pinned > LP_COLD_CHUNK ? options[i].pinned : (int64_t)128 << 20));
+            assert_true(i == 0 || options[i].slot > big || r.bytes_straight >= (options[i].slot == 0 ? 0 : big));
+            assert_int_equal(atomic_load(&h.blocks), 0);
+        }
+    cold_close_bed(&b);
+}
+
+static void test_faults_of_files(void **state)
+{
+    static const struct {
+        int64_t at, failure;
+        lp_status status;
+    } faults[] = {{0, -EIO, LP_E_IO}, {3, -EIO, LP_E_IO}, {2, 0, LP_E_CORRUPT}};
+    cold_bed b;
+    host_device h;
+    lp_error err;
+    const lp_cold_device d = host_table(&h);
+    const lp_cold_options o = {.readers = 4, .slot = 4096};
+    (void)state;
+    cold_open_bed(&b);
+    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
+        b.f.reads = 0;
+        b.f.fail_at = faults[i].at;
+        b.f.failure = faults[i].failure;
+        assert_int_equal(cold_try(&b, &d, &o, NULL, &err), faults[i].status);
+        assert_non_null(strstr(err.text, "model.safetensors"));
+        assert_int_equal(atomic_load(&h.blocks), 0);
+    }
+    b.f.reads = 0;
+    b.f.fail_at = 1;
+    b.f.touch = b.path;
+    assert_int_equal(cold_try(&b, &d, &o, NULL, &err), LP_E_CORRUPT);
+    assert_non_null(strstr(err.text, "changed since its header was read"));
+    b.f.fail_at = -1;
+    b.f.touch = NULL;
+    assert_int_equal(cold_try(&b, &d, &o, NULL, &err), LP_E_CORRUPT); /* it is not the file whose header was read */
+    lp_checkpoint_close(b.ck);
+    assert_ok(&b.w, lp_checkpoint_open_with(&b.ck, b.folder, &b.platform, &b.w.err));
+    assert_ok(&b.w, cold_try(&b, &d, &o, NULL, &b.w.err));
+    assert_int_equal(truncate(b.path, b.f.payload_off + 1000), 0);
+    assert_int_equal(cold_try(&b, &d, &o, NULL, &err), LP_E_CORRUPT);
+    unlink(b.path);
+    assert_int_equal(cold_try(&b, &d, &o, NULL, &err), LP_E_IO);
+    cold_close_bed(&b);
+}
+
+/* Every call of the device fails once: always a clean error, and everything is given back. */
+static void test_faults_of_the_device(void **state)
+{
+    cold_bed b;
+    host_device h;
+    lp_cold_report r;
+    const lp_cold_device d = host_table(&h);
+    const lp_cold_options o = {.readers = 2, .slot = 4096};
+    lp_error err;
+    (void)state;
+    cold_open_bed(&b);
+    int failures = 0;
+    for (int n = 1;; n++) { /* call 0 takes the destinations */
+        lp_cold_memory memory;
+        lp_plan *plan = NULL;
+        atomic_store(&h.calls, 0);
+        h.fail_at = n;
+        assert_ok(&b.w, lp_cold_memory_take(&memory, &d, b.w.trace, NULL, &b.platform, &b.w.err));
+        const lp_bind_options bind = {.platform = &b.platform, .threads = 1};
+        assert_ok(&b.w, lp_bind(&plan, b.w.trace, NULL, memory.list, memory.count, &bind, &b.w.err));
+        const lp_status status = lp_cold_load(&d, plan, b.ck, &o, &r, &err);
+        const bool is_past = atomic_load(&h.calls) <= n;
+        lp_plan_close(plan);
+        lp_cold_memory_give_back(&memory);
+        assert_int_equal(atomic_load(&h.blocks), 0);
+        if (is_past) {
+            assert_int_equal(status, LP_OK);
+            break;
+        }
+        if (status != LP_OK) { /* the last calls are those of closing */
+            assert_int_equal(status, LP_E_DEVICE);
+            failures++;
+        }
+    }
+    assert_true(failures > 40);
+    h.fail_at = 0;
+    atomic_store(&h.calls, 0);
+    lp_cold_memory memory;
+    assert_int_equal(lp_cold_memory_take(&memory, &d, b.w.trace, NULL, &b.platform, &err), LP_E_DEVICE);
+    assert_non_null(strstr(err.text, "of device memory for the tensors: it fails on demand"));
+    cold_close_bed(&b);
+}
+
+static int stop_at_once(void *context, int64_t done, int64_t total)
+{
+    (void)context;
+    assert_true(done >= 0 && done <= total);
+    return 1;
+}
+
+static void test_the_caller_can_stop(void **state)
+{
+    cold_bed b;
+    host_device h;
+    lp_error err;
+    const lp_cold_device d = host_table(&h);
+    const lp_cold_options o = {.readers = 4, .slot = 4096, .progress = stop_at_once};
+    (void)state;
+    cold_open_bed(&b);
+    assert_int_equal(cold_try(&b, &d, &o, NULL, &err), LP_E_IO);
+    assert_string_equal(err.text, "reading was stopped by the caller");
+    assert_int_equal(cold_try(&b, &d, &(lp_cold_options){.slot = -1}, NULL, &err), LP_E_ARGUMENT);
+    cold_close_bed(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_loads),
+        cmocka_unit_test(test_faults_of_files),
+        cmocka_unit_test(test_faults_of_the_device),
+        cmocka_unit_test(test_the_caller_can_stop),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
