@@ -203,31 +203,6 @@ lp_status lp_line_hex(lp_line *l, uint64_t *value)
     return digits > 0 && digits <= 16 ? LP_OK : lp_line_fail(l, "a hexadecimal number has 1 to 16 digits");
 }
 
-/* Appends a code point as UTF-8 at `out`; returns the bytes. */
-static size_t encode(char *out, uint32_t code)
-{
-    if (code < 0x80) {
-        out[0] = (char)code;
-        return 1;
-    }
-    if (code < 0x800) {
-        out[0] = (char)(0xc0 | code >> 6);
-        out[1] = (char)(0x80 | (code & 0x3f));
-        return 2;
-    }
-    if (code < 0x10000) {
-        out[0] = (char)(0xe0 | code >> 12);
-        out[1] = (char)(0x80 | (code >> 6 & 0x3f));
-        out[2] = (char)(0x80 | (code & 0x3f));
-        return 3;
-    }
-    out[0] = (char)(0xf0 | code >> 18);
-    out[1] = (char)(0x80 | (code >> 12 & 0x3f));
-    out[2] = (char)(0x80 | (code >> 6 & 0x3f));
-    out[3] = (char)(0x80 | (code & 0x3f));
-    return 4;
-}
-
 /* One escape behind its backslash; 0 bytes: it is none. No escape is longer than what stands for it. */
 static size_t unescape(lp_line *l, char *out)
 {
@@ -268,10 +243,10 @@ static size_t unescape(lp_line *l, char *out)
         if (!take_hex(l, 4, &code) || code == 0 || (code >= 0xdc00 && code <= 0xdfff))
             return 0;
         if (code < 0xd800 || code > 0xdbff)
-            return encode(out, code);
+            return lp_utf8_encode(out, code);
         if (!lp_line_take(l, "\\u") || !take_hex(l, 4, &low) || low < 0xdc00 || low > 0xdfff)
             return 0;
-        return encode(out, 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00));
+        return lp_utf8_encode(out, 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00));
     default:
         return 0;
     }
