@@ -2,25 +2,6 @@
 /* The recording API: what loaders written in C become. */
 #include "test_recorder_run.h"
 
-static lp_recorder *open_recorder(const lp_checkpoint *c, lp_scope at)
-{
-    lp_recorder *r = NULL;
-    lp_error err;
-    if (lp_recorder_open(&r, c, &at, &err) != LP_OK)
-        fail_msg("%s", err.text);
-    return r;
-}
-
-static lp_trace *finish(lp_recorder *r)
-{
-    lp_trace *t = NULL;
-    lp_error err;
-    if (lp_recorder_finish(r, &t, &err) != LP_OK)
-        fail_msg("%s", err.text);
-    lp_recorder_close(r);
-    return t;
-}
-
 /* A checkpoint that most tests share. */
 static lp_checkpoint *small_checkpoint(void)
 {
@@ -59,7 +40,7 @@ static void fused_gate_up_is_the_ranks_rows(void **state)
         }
     }
     seal_checkpoint(c);
-    lp_recorder *r = open_recorder(c, (lp_scope){.tp = 4, .tp_rank = 1});
+    lp_recorder *r = open_scope(c, (lp_scope){.tp = 4, .tp_rank = 1});
     const lp_scope at = lp_recorder_scope(r);
     assert_int_equal(at.dp, 1);
     for (int layer = 0; layer < 2; layer++) {
@@ -86,7 +67,7 @@ static void misuse_is_sticky_and_says_where(void **state)
 {
     (void)state;
     lp_checkpoint *c = small_checkpoint();
-    lp_recorder *r = open_recorder(c, (lp_scope){0});
+    lp_recorder *r = open_scope(c, (lp_scope){0});
     lp_tensor d = lp_declare(r, "d", LP_F32, 2, (int64_t[]){4, 6});
     const int line = __LINE__ + 1;
     lp_tensor wrong = lp_narrow(lp_source(r, "a"), 0, 2, 9);
@@ -113,7 +94,7 @@ static void unknown_name_hints_at_the_nearest(void **state)
     add_tensor(c, "model.layers.0.mlp.up_proj.weight", LP_F32, SHAPE(2));
     add_tensor(c, "model.norm.weight", LP_F32, SHAPE(2));
     seal_checkpoint(c);
-    lp_recorder *r = open_recorder(c, (lp_scope){0});
+    lp_recorder *r = open_scope(c, (lp_scope){0});
     lp_error err;
     assert_true(lp_has(r, "model.norm.weight"));
     assert_false(lp_has(r, "model.layers.0.mlp.up_proj.bias"));
@@ -123,25 +104,25 @@ static void unknown_name_hints_at_the_nearest(void **state)
     assert_string_equal(err.hint, "there is 'model.layers.0.mlp.up_proj.weight'");
     lp_recorder_close(r);
 
-    r = open_recorder(c, (lp_scope){0});
+    r = open_scope(c, (lp_scope){0});
     lp_dest(r, "d");
     assert_int_equal(lp_recorder_status(r, &err), LP_E_UNKNOWN_NAME);
     lp_recorder_close(r);
 
-    r = open_recorder(c, (lp_scope){0});
+    r = open_scope(c, (lp_scope){0});
     lp_declare(r, "d", LP_F32, 1, (int64_t[]){2});
     lp_declare(r, "d", LP_F32, 1, (int64_t[]){2});
     assert_int_equal(lp_recorder_status(r, &err), LP_E_DUPLICATE);
     lp_recorder_close(r);
 
-    r = open_recorder(c, (lp_scope){0});
+    r = open_scope(c, (lp_scope){0});
     lp_copy(lp_declare(r, "d", LP_F32, 1, (int64_t[]){2}), lp_cat(0, NULL, 0));
     assert_int_equal(lp_recorder_status(r, &err), LP_E_MISUSE);
     assert_non_null(strstr(err.text, "a tensor that stands for nothing"));
     lp_recorder_close(r);
 
-    lp_recorder *other = open_recorder(c, (lp_scope){0});
-    r = open_recorder(c, (lp_scope){0});
+    lp_recorder *other = open_scope(c, (lp_scope){0});
+    r = open_scope(c, (lp_scope){0});
     lp_copy(lp_declare(r, "d", LP_F32, 1, (int64_t[]){2}), lp_source(other, "model.norm.weight"));
     assert_int_equal(lp_recorder_status(r, &err), LP_E_MISUSE);
     lp_recorder_close(other);
@@ -168,7 +149,7 @@ static void host_read_refuses_that_name_only(void **state)
 {
     (void)state;
     lp_checkpoint *c = small_checkpoint();
-    lp_recorder *r = open_recorder(c, (lp_scope){0});
+    lp_recorder *r = open_scope(c, (lp_scope){0});
     lp_tensor d = lp_declare(r, "d", LP_F32, 2, (int64_t[]){4, 6});
     lp_tensor s = lp_declare(r, "s", LP_F32, 0, NULL);
     lp_copy(d, lp_source(r, "a"));
@@ -198,7 +179,7 @@ static void refusal_of_a_destination_is_of_what_was_written_there(void **state)
 {
     (void)state;
     lp_checkpoint *c = small_checkpoint();
-    lp_recorder *r = open_recorder(c, (lp_scope){0});
+    lp_recorder *r = open_scope(c, (lp_scope){0});
     lp_tensor d = lp_declare(r, "d", LP_F32, 3, (int64_t[]){2, 4, 6});
     lp_copy(lp_select(d, 0, 0), lp_source(r, "a"));
     lp_copy(lp_select(d, 0, 1), lp_source(r, "b"));
@@ -217,7 +198,7 @@ static void write_to_a_source_is_refused(void **state)
 {
     (void)state;
     lp_checkpoint *c = small_checkpoint();
-    lp_recorder *r = open_recorder(c, (lp_scope){0});
+    lp_recorder *r = open_scope(c, (lp_scope){0});
     lp_copy(lp_source(r, "a"), lp_source(r, "b"));
     lp_copy(lp_declare(r, "d", LP_F32, 2, (int64_t[]){4, 6}), lp_source(r, "a"));
     lp_trace *t = finish(r);
@@ -236,7 +217,7 @@ static void cast_that_does_not_exist_is_refused(void **state)
     lp_checkpoint *c = new_checkpoint();
     add_tensor(c, "complex", LP_C64, SHAPE(4));
     seal_checkpoint(c);
-    lp_recorder *r = open_recorder(c, (lp_scope){0});
+    lp_recorder *r = open_scope(c, (lp_scope){0});
     lp_copy(lp_declare(r, "d", LP_F32, 1, (int64_t[]){4}), lp_to_f32(lp_source(r, "complex")));
     lp_trace *t = finish(r);
     run x = run_scope(t, 0);
@@ -260,7 +241,7 @@ static void casts_say_whether_they_were_meant(void **state)
 {
     (void)state;
     lp_checkpoint *c = small_checkpoint();
-    lp_recorder *r = open_recorder(c, (lp_scope){0});
+    lp_recorder *r = open_scope(c, (lp_scope){0});
     lp_copy(lp_declare(r, "implicit", LP_BF16, 2, (int64_t[]){4, 6}), lp_source(r, "a"));
     lp_copy(lp_declare(r, "meant", LP_BF16, 2, (int64_t[]){6, 4}), lp_t(lp_to(lp_source(r, "a"), LP_BF16)));
     lp_copy(lp_declare(r, "other", LP_I8, 1, (int64_t[]){16}), lp_source(r, "bytes"));
@@ -296,7 +277,7 @@ static void fills_carry_their_trigger(void **state)
 {
     (void)state;
     lp_checkpoint *c = small_checkpoint();
-    lp_recorder *r = open_recorder(c, (lp_scope){0});
+    lp_recorder *r = open_scope(c, (lp_scope){0});
     lp_tensor d = lp_declare(r, "d", LP_F32, 2, (int64_t[]){5, 6});
     lp_tensor a = lp_source(r, "a");
     lp_copy(lp_narrow(d, 0, 0, 4), a);
@@ -329,7 +310,7 @@ static void zeroed_source_becomes_a_fill(void **state)
 {
     (void)state;
     lp_checkpoint *c = small_checkpoint();
-    lp_recorder *r = open_recorder(c, (lp_scope){0});
+    lp_recorder *r = open_scope(c, (lp_scope){0});
     lp_tensor a = lp_source(r, "a");
     lp_zero(lp_narrow(a, 0, 1, 2), a);
     lp_copy(lp_declare(r, "d", LP_F32, 2, (int64_t[]){4, 6}), a);
@@ -355,7 +336,7 @@ static void declarations_are_kept(void **state)
 {
     (void)state;
     lp_checkpoint *c = small_checkpoint();
-    lp_recorder *r = open_recorder(c, (lp_scope){0});
+    lp_recorder *r = open_scope(c, (lp_scope){0});
     lp_declare_with(r, &(lp_declaration){.name = "model.layers.3.experts.7.w",
                                          .dtype = LP_I32,
                                          .ndim = 3,
@@ -425,7 +406,7 @@ static void impossible_destinations_are_misuse(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         lp_error err;
-        lp_recorder *r = open_recorder(c, (lp_scope){0});
+        lp_recorder *r = open_scope(c, (lp_scope){0});
         lp_declare_with(r, &cases[i].d);
         assert_int_equal(lp_recorder_status(r, &err), cases[i].status);
         if (strstr(err.text, cases[i].text) == NULL)
@@ -433,7 +414,7 @@ static void impossible_destinations_are_misuse(void **state)
         lp_recorder_close(r);
     }
     lp_error err;
-    lp_recorder *r = open_recorder(c, (lp_scope){0});
+    lp_recorder *r = open_scope(c, (lp_scope){0});
     lp_tensor scratch = lp_declare_with(
         r, &(lp_declaration){
                .name = "scratch", .dtype = LP_F32, .ndim = 2, .shape = (int64_t[]){4, 6}, .flags = LP_DEST_NO_LOADER});
@@ -451,7 +432,7 @@ static void sub_byte_destinations(void **state)
     lp_checkpoint *c = new_checkpoint();
     add_tensor(c, "codes", LP_F4, SHAPE(4, 6));
     seal_checkpoint(c);
-    lp_recorder *r = open_recorder(c, (lp_scope){0});
+    lp_recorder *r = open_scope(c, (lp_scope){0});
     lp_copy(lp_declare(r, "d", LP_F4, 2, (int64_t[]){2, 6}), lp_narrow(lp_source(r, "codes"), 0, 1, 2));
     lp_trace *t = finish(r);
     run x = run_scope(t, 0);
@@ -467,7 +448,7 @@ static void tied_destinations_share_bytes(void **state)
 {
     (void)state;
     lp_checkpoint *c = small_checkpoint();
-    lp_recorder *r = open_recorder(c, (lp_scope){0});
+    lp_recorder *r = open_scope(c, (lp_scope){0});
     lp_copy(lp_declare(r, "embed", LP_F32, 2, (int64_t[]){4, 6}), lp_source(r, "a"));
     lp_declare_tied(r, "head", "embed");
     lp_trace *t = finish(r);
@@ -488,7 +469,7 @@ static void one_name_feeds_two_destinations(void **state)
 {
     (void)state;
     lp_checkpoint *c = small_checkpoint();
-    lp_recorder *r = open_recorder(c, (lp_scope){0});
+    lp_recorder *r = open_scope(c, (lp_scope){0});
     lp_tensor one = lp_declare(r, "one", LP_F32, 2, (int64_t[]){4, 6});
     lp_copy(one, lp_source(r, "a"));
     lp_copy(lp_declare(r, "two", LP_F32, 2, (int64_t[]){4, 6}), lp_source(r, "a"));
@@ -512,7 +493,7 @@ static void scopes_share_a_trace(void **state)
 {
     (void)state;
     lp_checkpoint *c = small_checkpoint();
-    lp_recorder *r = open_recorder(c, (lp_scope){.tp = 2});
+    lp_recorder *r = open_scope(c, (lp_scope){.tp = 2});
     lp_error err;
     for (int rank = 0; rank < 2; rank++) {
         if (rank > 0)

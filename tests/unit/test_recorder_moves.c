@@ -5,25 +5,6 @@
  */
 #include "test_recorder_run.h"
 
-static lp_recorder *open_recorder(const lp_checkpoint *c)
-{
-    lp_recorder *r = NULL;
-    lp_error err;
-    if (lp_recorder_open(&r, c, &(lp_scope){0}, &err) != LP_OK)
-        fail_msg("%s", err.text);
-    return r;
-}
-
-static lp_trace *finish(lp_recorder *r)
-{
-    lp_trace *t = NULL;
-    lp_error err;
-    if (lp_recorder_finish(r, &t, &err) != LP_OK)
-        fail_msg("%s", err.text);
-    lp_recorder_close(r);
-    return t;
-}
-
 static lp_checkpoint *two_matrices(void)
 {
     lp_checkpoint *c = new_checkpoint();

@@ -15,6 +15,33 @@
 
 #include <cmocka.h>
 
+/* ---- recorders ---- */
+
+static inline lp_recorder *open_scope(const lp_checkpoint *c, lp_scope at)
+{
+    lp_recorder *r = NULL;
+    lp_error err;
+    if (lp_recorder_open(&r, c, &at, &err) != LP_OK)
+        fail_msg("%s", err.text);
+    return r;
+}
+
+static inline lp_recorder *open_recorder(const lp_checkpoint *c)
+{
+    return open_scope(c, (lp_scope){0});
+}
+
+/* Ends recording, which must succeed, and closes the recorder. */
+static inline lp_trace *finish(lp_recorder *r)
+{
+    lp_trace *t = NULL;
+    lp_error err;
+    if (lp_recorder_finish(r, &t, &err) != LP_OK)
+        fail_msg("%s", err.text);
+    lp_recorder_close(r);
+    return t;
+}
+
 /* ---- catalogues ---- */
 
 static inline void add_tensor(lp_checkpoint *c, const char *name, lp_dtype dtype, int ndim, const int64_t *shape)
