@@ -261,15 +261,7 @@ static lp_status find_tensor(const lp_plan *plan, const lp_checkpoint *checkpoin
     const lp_checkpoint_tensor *want = lp_checkpoint_at(plan->catalogue, plan->entry[entry].name);
     const int64_t index = lp_checkpoint_find(checkpoint, want->name);
     const lp_checkpoint_tensor *have = index < 0 ? NULL : lp_checkpoint_at(checkpoint, index);
-    if (have == NULL || have->dtype != want->dtype || have->ndim != want->ndim ||
-        (want->ndim > 0 && memcmp(have->shape, want->shape, (size_t)want->ndim * sizeof *want->shape) != 0)) {
-        lp_fail_at(err, LP_E_STALE, want->name, -1,
-                   have == NULL ? "stale trace: the checkpoint has no '%s'"
-                                : "stale trace: '%s' has another dtype or shape than when it was recorded",
-                   want->name);
-        lp_hint(err, "record again");
-        return LP_E_STALE;
-    }
+    LP_TRY(lp_same_tensor(want, have, err));
     if (plan->entry[entry].reads && (have->file < 0 || have->file_off < 0))
         return lp_fail_at(err, LP_E_ARGUMENT, want->name, -1, "'%s' has no file: the checkpoint is a catalogue only",
                           want->name);

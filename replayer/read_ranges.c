@@ -186,7 +186,7 @@ static int by_place(const void *a, const void *b)
     return ((const todo *)a)->entry < ((const todo *)b)->entry ? -1 : 1;
 }
 
-static lp_status same_type(const lp_checkpoint_tensor *want, const lp_checkpoint_tensor *have, lp_error *err)
+lp_status lp_same_tensor(const lp_checkpoint_tensor *want, const lp_checkpoint_tensor *have, lp_error *err)
 {
     if (have != NULL && have->dtype == want->dtype && have->ndim == want->ndim &&
         (want->ndim == 0 || memcmp(have->shape, want->shape, (size_t)want->ndim * sizeof *want->shape) == 0))
@@ -213,7 +213,7 @@ static lp_status list_names(reader *r, todo **out, int64_t *count, lp_error *err
         const lp_checkpoint_tensor *want = lp_checkpoint_at(plan->catalogue, plan->entry[e].name);
         const int64_t index = lp_checkpoint_find(r->checkpoint, want->name);
         const lp_checkpoint_tensor *have = index < 0 ? NULL : lp_checkpoint_at(r->checkpoint, index);
-        LP_TRY(same_type(want, have, err));
+        LP_TRY(lp_same_tensor(want, have, err));
         if (plan->entry[e].reads && (have->file < 0 || have->file_off < 0))
             return lp_fail_at(err, LP_E_ARGUMENT, want->name, -1,
                               "'%s' has no file: the checkpoint is a catalogue only", want->name);
