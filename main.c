@@ -26,6 +26,10 @@ static const lp_option completion_options[] = {
     {"force", 'f', NULL, NULL, "replace an existing output"},
 };
 
+static const lp_option help_options[] = {
+    {"format", 0, "FORMAT", "text|scdoc|names", "text (default), the manual page for scdoc, or the names of commands"},
+};
+
 static const lp_command own_commands[] = {
     {.name = "completion",
      .arguments = "bash|zsh|fish",
@@ -40,6 +44,8 @@ static const lp_command own_commands[] = {
      .arguments = "[COMMAND]",
      .summary = "explain a command, or list them",
      .details = "",
+     .options = help_options,
+     .option_count = 1,
      .least = 0,
      .most = 1,
      .run = run_help},
@@ -103,14 +109,19 @@ static void print_overview(FILE *out)
 
 static int run_help(lp_cli *cli)
 {
-    if (cli->argument_count == 0) {
-        print_overview(cli->out);
-        return lp_cli_close_output(cli);
-    }
-    const lp_command *command = find(cli->argument[0]);
-    if (command == NULL)
+    const char *format = lp_cli_text(cli, "format", "text");
+    const lp_command *command = NULL;
+    if (cli->argument_count > 0 && (command = find(cli->argument[0])) == NULL)
         return unknown_command(cli, cli->argument[0]);
-    lp_cli_print_help(cli->out, command);
+    if (strcmp(format, "scdoc") == 0)
+        lp_cli_print_man(cli->out, command, all, all_count);
+    else if (strcmp(format, "names") == 0)
+        for (int i = 0; i < all_count; i++)
+            fprintf(cli->out, "%s\n", all[i]->name);
+    else if (command == NULL)
+        print_overview(cli->out);
+    else
+        lp_cli_print_help(cli->out, command);
     return lp_cli_close_output(cli);
 }
 

@@ -41,6 +41,8 @@ const char *lp_cli_nearest(const char *word, const char *(*name_at)(int index), 
 void lp_cli_abandon_output(lp_cli *cli);
 
 void lp_cli_print_help(FILE *out, const lp_command *command);
+/* The manual page of a command (NULL: of the program) for scdoc. */
+void lp_cli_print_man(FILE *out, const lp_command *command, const lp_command *const *commands, int count);
 void lp_cli_print_completion(FILE *out, const char *shell, const lp_command *const *commands, int count);
 
 #endif

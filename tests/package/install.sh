@@ -37,8 +37,7 @@ END
 libdir=$(dirname "$(find "$work/usr" -name 'libloadplan.so')")
 test "$(LD_LIBRARY_PATH=$libdir "$work/user/build/user")" = LP_E_STALE
 pc=$(dirname "$(find "$work/usr" -name loadplan.pc)")
-# The .pc file names the configured prefix; a scratch install overrides it.
-flags=$(PKG_CONFIG_PATH=$pc pkg-config --define-variable=prefix="$work/usr" --cflags --libs loadplan)
+flags=$(PKG_CONFIG_PATH=$pc pkg-config --cflags --libs loadplan)
 # shellcheck disable=SC2086
 cc -std=c17 "$work/user/user.c" $flags -o "$work/user/plain"
 test "$(LD_LIBRARY_PATH=$libdir "$work/user/plain")" = LP_E_STALE

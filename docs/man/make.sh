@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Makes the manual pages: one for each command, from the program itself, and those that stand here as .scd files.
+#
+#   docs/man/make.sh LOADPLAN FOLDER
+set -euo pipefail
+loadplan=$1 folder=$2
+here=$(cd "$(dirname "$0")" && pwd)
+command -v scdoc >/dev/null || { echo "skipped: scdoc is not installed"; exit 77; }
+mkdir -p "$folder"
+# scdoc writes a date; equal sources give equal pages.
+export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-1767225600}
+"$loadplan" help --format=scdoc | scdoc >"$folder/loadplan.1"
+for verb in $("$loadplan" help --format=names); do
+    "$loadplan" help --format=scdoc "$verb" | scdoc >"$folder/loadplan-$verb.1"
+done
+for page in "$here"/*.scd; do
+    name=$(basename "$page" .scd)
+    scdoc <"$page" >"$folder/$name"
+done

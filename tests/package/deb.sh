@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Makes the Debian packages, unpacks them, and uses what is inside.
+set -euo pipefail
+build=$1 cpack=$2
+command -v dpkg-deb >/dev/null && command -v dpkg-shlibdeps >/dev/null || { echo "skipped: no dpkg tools"; exit 77; }
+if grep -q 'LOADPLAN_SANITIZE:STRING=.' "$build/CMakeCache.txt"; then
+    echo "skipped: a sanitized build is not packaged"
+    exit 77
+fi
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+"$cpack" -G DEB --config "$build/CPackConfig.cmake" -B "$work/out" >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+for package in loadplan libloadplan0 libloadplan-dev; do
+    file=$(find "$work/out" -maxdepth 1 -name "${package}_*.deb")
+    test -n "$file" || { echo "no package $package"; exit 1; }
+    dpkg-deb -x "$file" "$work/root"
+done
+"$work/root/usr/bin/loadplan" --version >/dev/null
+lib=$(dirname "$(find "$work/root" -name 'libloadplan.so')")
+cat >"$work/user.c" <<'END'
+#include <loadplan/trace.h>
+#include <stdio.h>
+int main(void)
+{
+    puts(lp_version());
+    return 0;
+}
+END
+# shellcheck disable=SC2046
+cc -std=c17 "$work/user.c" $(PKG_CONFIG_PATH=$lib/pkgconfig pkg-config --cflags --libs loadplan) -o "$work/user"
+test "$(LD_LIBRARY_PATH=$lib "$work/user")" = "$("$work/root/usr/bin/loadplan" -qV)"
+dpkg-deb -f "$(find "$work/out" -maxdepth 1 -name 'loadplan_*.deb')" Depends | grep -q libsqlite3
+test -e "$work/root/usr/share/bash-completion/completions/loadplan"
+echo "three packages, used after unpacking"
