@@ -10,7 +10,7 @@ MAY_INCLUDE = {
     "layouts": {"layouts", "traces"},
     "recorder": {"recorder", "layouts", "traces"},
     "replayer": {"replayer", "layouts", "traces"},
-    "kernels": {"kernels", "layouts"},
+    "kernels": {"kernels", "layouts", "traces"},
 }
 ONLY_REPLAYER = {"nccl.h", "liburing.h"}
 INCLUDE = re.compile(r'^\s*#\s*include\s+["<]([^">]+)[">]', re.M)
