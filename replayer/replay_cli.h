@@ -61,5 +61,6 @@ int64_t lp_cli_selected_count(const lp_cli_job *job, const lp_rows *rows);
 int lp_cli_explain(lp_cli *cli); /* also replay --dry-run */
 int lp_cli_replay(lp_cli *cli);
 int lp_cli_verify(lp_cli *cli);
+int lp_cli_doctor(lp_cli *cli);
 
 #endif

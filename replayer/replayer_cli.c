@@ -39,9 +39,27 @@ static const lp_option explain_options[] = {
     {"force", 'f', NULL, NULL, "replace an existing output"},
 };
 
+static const lp_option doctor_options[] = {
+    {"require", 0, "LIST", NULL, "exit with 1 unless all of these are there: cuda,nccl,io_uring,o_direct,cached"},
+    {"format", 0, "FORMAT", "text|json", "how to print (default text)"},
+};
+
 #define COUNT(list) (int)(sizeof(list) / sizeof(list)[0])
 
 const lp_command lp_replayer_commands[] = {
+    {.name = "doctor",
+     .arguments = "[PATH]",
+     .summary = "show what this machine offers a load, and what will be used",
+     .details =
+         "Asks the system: libraries, GPUs, NCCL, io_uring, reading past the page cache, and how much of the first "
+         "file of PATH (default: the current folder) is in memory. Changes nothing.\n\n"
+         "Exit codes: 0 told; 1 something of --require is missing.\n\n"
+         "Example:  loadplan doctor ./ckpt --require cuda",
+     .options = doctor_options,
+     .option_count = COUNT(doctor_options),
+     .least = 0,
+     .most = 1,
+     .run = lp_cli_doctor},
     {.name = "explain",
      .arguments = "TRACE",
      .summary = "show what a load from a trace reads, writes and costs",

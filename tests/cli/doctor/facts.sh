@@ -1,0 +1,2 @@
+echo x >file
+loadplan doctor .
