@@ -193,10 +193,12 @@ lp_status lp_outfile_open(lp_outfile *f, const lp_platform *platform, const char
     *f = (lp_outfile){.io = p.io, .alloc = p.alloc, .fd = -1};
     if (!overwrite) {
         const int existing = p.io->open(p.io->context, path, O_RDONLY, 0);
-        if (existing != -ENOENT) {
-            /* Whatever else the answer is, a directory or a file that may not be read, something has that name. */
-            if (existing >= 0)
-                p.io->close(p.io->context, existing);
+        if (existing >= 0)
+            p.io->close(p.io->context, existing);
+        else if (existing != -ENOENT && existing != -ENOTDIR && existing != -EACCES)
+            return lp_fail_errno(err, existing, "look for", path);
+        /* A file that may not be read has that name all the same. */
+        if (existing >= 0 || existing == -EACCES) {
             lp_fail_at(err, LP_E_EXISTS, path, -1, "'%s' exists", path);
             lp_hint(err, "use -f to replace it");
             return LP_E_EXISTS;

@@ -9,6 +9,7 @@
 #include "traces/trace_private.h"
 
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -409,6 +410,7 @@ typedef struct fix_faults {
     int64_t calls, fail_call;
     int64_t live;
     int code;
+    bool kills; /* the process ends there instead */
 } fix_faults;
 
 static inline void *fix_resize(void *context, void *old, size_t bytes)
@@ -427,7 +429,11 @@ static inline void *fix_resize(void *context, void *old, size_t bytes)
 
 static inline bool fix_fails(fix_faults *f)
 {
-    return ++f->calls == f->fail_call;
+    if (++f->calls != f->fail_call)
+        return false;
+    if (f->kills)
+        raise(SIGKILL);
+    return true;
 }
 
 static inline int fix_open(void *context, const char *path, int flags, int mode)
