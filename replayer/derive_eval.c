@@ -2,9 +2,8 @@
 /* The reference evaluator: one array for each node, one loop for each operation. Every single-precision operation
  * rounds once; the build contracts none (-ffp-contract=off). */
 #include "replayer/derive_eval.h"
-#include "replayer/own_math.h"
+#include "replayer/derive_ops.h"
 
-#include <math.h>
 #include <stdio.h>
 
 /* Values of the nodes; inputs are the caller's arrays. */
@@ -20,21 +19,12 @@ static int64_t element_bytes(unsigned dtype)
     return lp_dtype_bits((lp_dtype)dtype) / 8;
 }
 
-static float combine(unsigned op, float a, float b)
-{
-    if (op == LP_OP_MAX)
-        return lp_f32_maximum(a, b);
-    if (op == LP_OP_MIN)
-        return lp_f32_minimum(a, b);
-    return lp_f32_one_nan(a + b);
-}
-
 /* Neighbours pair up level by level; a last one without a neighbour moves up as it is. Works in place. */
 static float reduce_tree(unsigned op, float *x, int64_t count)
 {
     while (count > 1) {
         for (int64_t i = 0; i < count / 2; i++)
-            x[i] = combine(op, x[2 * i], x[2 * i + 1]);
+            x[i] = lp_op_combine(op, x[2 * i], x[2 * i + 1]);
         if (count % 2 != 0)
             x[count / 2] = x[count - 1];
         count = count / 2 + count % 2;
@@ -58,46 +48,6 @@ static lp_status reduce(const values *v, const lp_node *node, float *out, lp_err
     return LP_OK;
 }
 
-static float compute(unsigned op, float a, float b, float c)
-{
-    switch ((lp_op)op) {
-    case LP_OP_ADD:
-        return lp_f32_one_nan(a + b);
-    case LP_OP_SUB:
-        return lp_f32_one_nan(a - b);
-    case LP_OP_MUL:
-        return lp_f32_one_nan(a * b);
-    case LP_OP_DIV:
-        return lp_f32_one_nan(a / b);
-    case LP_OP_NEG:
-        return lp_f32_of_bits(lp_bits_of_f32(a) ^ 0x80000000u);
-    case LP_OP_RECIPROCAL:
-        return lp_f32_one_nan(1.0f / a);
-    case LP_OP_SQRT:
-        return lp_f32_one_nan(sqrtf(a));
-    case LP_OP_MAXIMUM:
-        return lp_f32_maximum(a, b);
-    case LP_OP_MINIMUM:
-        return lp_f32_minimum(a, b);
-    case LP_OP_ABS:
-        return lp_f32_of_bits(lp_bits_of_f32(a) & 0x7fffffffu);
-    case LP_OP_WHERE:
-        return a != 0.0f ? b : c;
-    case LP_OP_OR_IF_ZERO:
-        return a == 0.0f ? b : a;
-    case LP_OP_GREATER:
-        return a > b ? 1.0f : 0.0f;
-    case LP_OP_EQUAL:
-        return a == b ? 1.0f : 0.0f;
-    case LP_OP_EXP:
-        return lp_own_exp(a);
-    case LP_OP_LOG:
-        return lp_own_log(a);
-    default:
-        return LP_F32_NAN; /* not reachable: traces hold known operations only */
-    }
-}
-
 /* Operand number n of a node at element i; one element is broadcast. */
 static float operand(const values *v, const lp_node *node, int n, int64_t i)
 {
@@ -109,8 +59,8 @@ static void elementwise(const values *v, const lp_node *node, float *out)
 {
     const int arity = lp_op_arity((lp_op)node->op);
     for (int64_t i = 0; i < node->count; i++)
-        out[i] = compute(node->op, operand(v, node, 0, i), arity > 1 ? operand(v, node, 1, i) : 0.0f,
-                         arity > 2 ? operand(v, node, 2, i) : 0.0f);
+        out[i] = lp_op_compute(node->op, operand(v, node, 0, i), arity > 1 ? operand(v, node, 1, i) : 0.0f,
+                               arity > 2 ? operand(v, node, 2, i) : 0.0f);
 }
 
 static void all_close(const values *v, const lp_node *node, lp_derive_check *check)
@@ -120,8 +70,7 @@ static void all_close(const values *v, const lp_node *node, lp_derive_check *che
     const float tolerance = lp_f32_of_bits((uint32_t)node->bits);
     for (int64_t i = 0; i < count; i++) {
         const float a = operand(v, node, 0, i), b = operand(v, node, 1, i);
-        const float distance = fabsf(a - b), bound = tolerance * fabsf(b);
-        if (a == b || distance <= bound) /* equal infinities are close though their distance is not a number */
+        if (lp_op_is_close(a, b, tolerance))
             continue;
         *check = (lp_derive_check){.failed = true, .index = i, .a = a, .b = b};
         return;
