@@ -285,6 +285,106 @@ LP_API int64_t lp_family_costs_count(const lp_family_costs *f);
 LP_API const lp_family_cost *lp_family_costs_at(const lp_family_costs *f, int64_t index);
 LP_API void lp_family_costs_free(lp_family_costs *f);
 
+/* ---- sharing weights between processes --------------------------------------------------------------------------- */
+
+/*
+ * One process holds the weights of a rank and serves them at a Unix socket; others attach in milliseconds, by the plan
+ * digest, the content id and the device, all three of which must agree. docs/ipc.md has rules and protocol.
+ *
+ * Every object of this section is used by one thread at a time.
+ */
+
+/* Memory for all destinations of one scope that other processes can map: host memory, or one allocation of a device.
+ * Zeroed on the host, not cleared on a device. device: NULL or "cpu", or "cuda:N". The trace must outlive the result. */
+typedef struct lp_shared lp_shared;
+LP_API lp_status lp_shared_allocate(lp_shared **out, const lp_trace *trace, const lp_scope *scope, const char *device,
+                                    const lp_platform *platform, lp_error *err);
+
+/* The same for device memory that a plan is bound to already, such as the live tensors of an engine, which the result
+ * does not own. LP_E_UNSUPPORTED: memory of the host, or allocations that the driver cannot share by handle (memory of
+ * the virtual memory interface, such as PyTorch's expandable segments). The plan must outlive the result. */
+LP_API lp_status lp_shared_of(lp_shared **out, const lp_plan *plan, const char *device, lp_error *err);
+
+LP_API const lp_destination_memory *lp_shared_list(const lp_shared *shared, int64_t *count); /* for lp_bind */
+LP_API int64_t lp_shared_bytes(const lp_shared *shared);                                     /* of all storages */
+LP_API void lp_shared_free(lp_shared *shared); /* after its server; host memory lives on in those who attached */
+
+/* How the bytes of served weights stand. */
+typedef struct lp_shared_state {
+    int64_t epoch; /* 1 at first; rises whenever a writer is done, or was lost */
+    bool is_writing;
+    bool is_torn;        /* the last writer was lost in the middle: no defined bytes until another one is done */
+    bool has_content;    /* false: the last writer did not say */
+    uint8_t content[32]; /* content id, such as lp_checkpoint_local_id gives */
+    int64_t experts_epoch;
+    int32_t writer; /* process that writes, else 0 */
+} lp_shared_state;
+
+typedef struct lp_serve_options {
+    const uint8_t *content; /* 32 bytes: what the memory holds; NULL: not known, and nobody can ask for it */
+    int64_t experts_epoch;  /* lp_plan_epoch of the plan that loaded it */
+    bool any_user;          /* let other users attach; by default only processes of this effective user */
+    int32_t clients;        /* most at a time; 0: 64 */
+    int32_t timeout_ms;     /* for a new client to say what it wants; 0: 2,000 */
+    const lp_platform *platform;
+} lp_serve_options;
+
+typedef struct lp_server lp_server;
+
+/* Serves at `path`. The memory must be loaded, and outlive the server. The socket of a server that died is replaced;
+ * LP_E_EXISTS: a server answers there, or the file is no socket. */
+LP_API lp_status lp_serve_open(lp_server **out, const char *path, lp_shared *shared, const lp_serve_options *options,
+                               lp_error *err);
+/* Answers what has come, and waits up to timeout_ms (-1: for ever) for the first of it. Returns early on a signal. What
+ * a client does wrong costs that client its connection and is no error. */
+LP_API lp_status lp_serve_step(lp_server *server, int32_t timeout_ms, lp_error *err);
+LP_API int lp_serve_fd(const lp_server *server); /* readable when lp_serve_step has something to do */
+LP_API void lp_serve_state(const lp_server *server, lp_shared_state *out);
+LP_API int32_t lp_serve_clients(const lp_server *server); /* attached now */
+/* The serving process writes itself: LP_E_PEER while a client does. Commit as for attachments. */
+LP_API lp_status lp_serve_lease(lp_server *server, lp_error *err);
+LP_API lp_status lp_serve_commit(lp_server *server, const uint8_t content[32], int64_t experts_epoch, lp_error *err);
+LP_API void lp_serve_close(lp_server *server); /* disconnects all clients and removes the socket */
+
+typedef struct lp_attach_options {
+    const uint8_t *content; /* 32 bytes that the memory must hold; NULL: whatever it holds, for those who overwrite it */
+    int64_t experts_epoch;  /* must be the server's, unless content is NULL */
+    const char *device;     /* NULL or "cpu", or "cuda:N" */
+    bool write;             /* map for writing; host memory is mapped read-only otherwise */
+    bool any_user;          /* trust a server of another user */
+    int32_t timeout_ms;     /* for each answer of the server; 0: 2,000 */
+    const lp_platform *platform;
+} lp_attach_options;
+
+typedef struct lp_attachment lp_attachment;
+
+/* Maps what the server at `path` holds. The trace must outlive the result. Load instead when this returns
+ *   LP_E_PEER      nobody serves there, or the server is dead, silent, full, of another user or of another version
+ *   LP_E_MISMATCH  it serves another plan, other content, another device or expert map, or is being written
+ *   LP_E_POISONED  it was left half written
+ * and err->text says which in one line. With `write` and no content, memory that is torn or being written is taken
+ * too. */
+LP_API lp_status lp_attach(lp_attachment **out, const char *path, const lp_trace *trace, const lp_scope *scope,
+                           const lp_attach_options *options, lp_error *err);
+LP_API const lp_destination_memory *lp_attachment_list(const lp_attachment *a, int64_t *count); /* for lp_bind */
+LP_API int64_t lp_attachment_bytes(const lp_attachment *a);
+
+/* Epoch and flags now, without a call to the server; the other members are those of the last answer. */
+LP_API void lp_attachment_peek(const lp_attachment *a, lp_shared_state *out);
+/* The same from the server. LP_E_PEER: it is gone; host memory stays mapped and keeps its bytes. */
+LP_API lp_status lp_attachment_state(lp_attachment *a, lp_shared_state *out, lp_error *err);
+
+/* The exclusive right to write, for example by a direct session. Readers are not held up: they see is_writing and the
+ * next epoch. Waits up to wait_ms for another writer, then LP_E_PEER naming its process. LP_E_MISUSE: not attached for
+ * writing, or has the lease. */
+LP_API lp_status lp_attachment_lease(lp_attachment *a, int32_t wait_ms, lp_error *err);
+/* All bytes are those of `content` now (NULL: of something without an id). On a device the work must be complete. */
+LP_API lp_status lp_attachment_commit(lp_attachment *a, const uint8_t content[32], int64_t experts_epoch, lp_error *err);
+/* Gives the lease back: nothing was written, or (is_torn) the bytes are of no use until the next commit. */
+LP_API lp_status lp_attachment_abandon(lp_attachment *a, bool is_torn, lp_error *err);
+/* Unmaps. A lease that is still held counts as torn. Plans that are bound to the memory must be closed before. */
+LP_API void lp_attachment_close(lp_attachment *a);
+
 #ifdef __cplusplus
 }
 #endif
