@@ -12,10 +12,11 @@ static int run_check(lp_cli *cli)
     lp_findings *f = NULL;
     lp_error err;
     lp_text title;
-    int code = findings_check_options(cli);
-    if (code != 0)
-        return code;
+    findings_run run;
     lp_text_init(&title, NULL);
+    int code = findings_open(&run, cli);
+    if (code != 0)
+        goto close_all;
     if (lp_trace_open_with(&t, path, lp_cli_platform(cli), &err) != LP_OK ||
         (other != NULL && lp_checkpoint_open_with(&checkpoint, other, lp_cli_platform(cli), &err) != LP_OK) ||
         lp_check_against(&f, t, checkpoint, &err) != LP_OK) {
@@ -23,9 +24,10 @@ static int run_check(lp_cli *cli)
         goto close_all;
     }
     lp_text_format(&title, "%s: ", lp_cli_clean(path));
-    code = findings_report(cli, f, title.failed ? "" : title.data, NULL, path);
+    code = findings_report(&run, f, title.failed ? "" : title.data, NULL, path);
 
 close_all:
+    findings_close(&run);
     lp_text_free(&title);
     lp_checkpoint_close(checkpoint);
     lp_trace_close(t);
@@ -45,6 +47,8 @@ const lp_command lp_check_command = {
                "derives can run and run again, and lists what the loader did that a plan cannot repeat. The\n"
                "first line is the verdict; then one paragraph a family, worst first, with a witness: tensor,\n"
                "bytes, loader file and line. Under -v also what is allowed.\n\n"
+               "Levels come from --rule, else from 'rule.ID = LEVEL' lines of the settings. A finding whose tensors\n"
+               "are all matched by lines of the suppression file is accepted; --format=suppress prints such lines.\n\n"
                "Exit code 1: a finding at or above --fail-on. 3: TRACE is not a sound trace.\n\n"
                "Example:  loadplan check v4.lpt --rule order_dependent=deny,materialises=allow",
     .options = options,

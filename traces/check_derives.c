@@ -180,6 +180,7 @@ static lp_status note_derive(derive_pass *p, lp_rule_number rule, const char *wh
     const lp_derive *w = &p->rows->derive[e->writer];
     note.byte_lo = w->map->dst_lo;
     note.byte_hi = w->map->dst_hi;
+    note.map = w->map;
     lp_check_place(p->c, &note, p->rows->derive[e->reader].provenance);
     LP_TRY(lp_findings_note(p->c->findings, &note, &first, err));
     return first ? lp_findings_text(p->c->findings, err, "the derive of '%s' reads '%s', %s", reader, writer, format)

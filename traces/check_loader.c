@@ -11,6 +11,7 @@ static lp_status note_refusal(lp_checker *c, const lp_refusal *r, lp_error *err)
     char what[1024];
     snprintf(what, sizeof what, "%s\n%s", r->operation, r->reason);
     lp_note note = lp_check_note(c, LP_RULE_NON_VIEW_OP, name, what);
+    note.map = r->map;
     lp_check_place(c, &note, r->provenance);
     bool first;
     LP_TRY(lp_findings_note(c->findings, &note, &first, err));

@@ -128,6 +128,7 @@ lp_status lp_cover_note_outside(lp_cover_pass *p, const lp_destination *d, const
     lp_note note = lp_check_note(p->c, LP_RULE_SHAPE_MISMATCH, d->name, "outside");
     note.byte_lo = lo;
     note.byte_hi = hi;
+    note.map = w->map;
     lp_check_place(p->c, &note, provenance_of(p, w));
     LP_TRY(lp_findings_note(p->c->findings, &note, &first, err));
     if (!first)
@@ -159,6 +160,7 @@ lp_status lp_cover_note_pair(lp_cover_pass *p, const lp_writer *a, const lp_writ
     lp_note note = lp_check_note(p->c, is_ordered ? LP_RULE_ORDER_DEPENDENT : LP_RULE_DEST_OVERLAP, d->name, "");
     note.byte_lo = lo;
     note.byte_hi = hi;
+    note.map = b->map;
     lp_check_place(p->c, &note, provenance_of(p, b));
     LP_TRY(lp_findings_note(p->c->findings, &note, &first, err));
     if (!first)
@@ -195,6 +197,7 @@ lp_status lp_cover_note_unloaded(lp_cover_pass *p, const lp_writer *w, lp_error 
     lp_note note = lp_check_note(p->c, LP_RULE_DEST_OVERLAP, dest->name, "no loader");
     note.byte_lo = w->off + w->map->dst_lo;
     note.byte_hi = w->off + w->map->dst_hi;
+    note.map = w->map;
     lp_check_place(p->c, &note, provenance_of(p, w));
     LP_TRY(lp_findings_note(p->c->findings, &note, &first, err));
     if (!first)

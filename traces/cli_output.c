@@ -164,6 +164,7 @@ int lp_cli_open_output(lp_cli *cli, const char *path, bool overwrite)
     if (s->file == NULL)
         return output_failed(cli, "create", s->partial, errno);
     cli->out = s->file;
+    cli->color = s->color_always; /* what was decided before was about standard output */
     return 0;
 }
 

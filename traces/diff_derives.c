@@ -135,6 +135,7 @@ static lp_status note_changed(lp_differ *d, const lp_derive *a, const lp_derive 
     if (v->map != NULL) {
         note.byte_lo = v->map->dst_lo;
         note.byte_hi = v->map->dst_hi;
+        note.map = v->map;
     }
     if (b != NULL)
         lp_diff_place(d, &note, b->provenance);

@@ -78,6 +78,7 @@ static lp_status note_record(lp_differ *d, lp_rule_number rule, const char *what
     lp_note note = lp_diff_note(d, rule, tensor_of(d, side, r), what);
     note.byte_lo = r->dst_off + r->map->dst_lo;
     note.byte_hi = r->dst_off + r->map->dst_hi;
+    note.map = r->map;
     if (side == 1)
         lp_diff_place(d, &note, r->provenance);
     return lp_findings_note(d->findings, &note, first, err);

@@ -10,6 +10,7 @@ static lp_status note_refused(lp_differ *d, const lp_refusal *r, bool was_loaded
     const char *name = lp_diff_name_text(d, 1, r->name);
     snprintf(what, sizeof what, "%s\n%s", r->operation, r->reason);
     lp_note note = lp_diff_note(d, was_loaded ? LP_RULE_COPY_BECAME_REFUSAL : LP_RULE_NEW_REFUSAL, name, what);
+    note.map = r->map;
     lp_diff_place(d, &note, r->provenance);
     bool first;
     LP_TRY(lp_findings_note(d->findings, &note, &first, err));

@@ -112,12 +112,32 @@ static uint8_t fate_of(lp_rule_number rule)
     }
 }
 
+/* What makes a finding the same finding in another run. */
+static const char *fingerprint_of(lp_findings *f, const lp_note *n)
+{
+    lp_sha256 h;
+    uint8_t digest[32];
+    char text[2 * sizeof digest + 1];
+    lp_sha256_begin(&h);
+    lp_sha256_text(&h, lp_rule_at((int)n->rule)->id);
+    lp_sha256_text(&h, n->tensor);
+    lp_sha256_text(&h, n->what);
+    if (n->map != NULL) {
+        lp_map_digest(n->map, digest);
+        lp_sha256_add(&h, digest, sizeof digest);
+    }
+    if (!lp_sha256_end(&h, digest))
+        return NULL;
+    lp_format_hex(text, digest, sizeof digest);
+    return lp_arena_text(&f->arena, text, sizeof text - 1);
+}
+
 static lp_status open_group(lp_findings *f, const lp_note *n, const char *family, uint64_t hash, lp_error *err)
 {
     if (!lp_grow(f->alloc, (void **)&f->item, &f->capacity, f->count + 1, sizeof *f->item))
         return lp_fail_memory(err);
     lp_finding_group *g = &f->item[f->count];
-    *g = (lp_finding_group){.hash = hash, .number = n->rule};
+    *g = (lp_finding_group){.hash = hash, .born = f->count, .number = n->rule};
     g->what = lp_arena_text(&f->arena, n->what, strlen(n->what));
     lp_finding *x = &g->finding;
     x->rule = lp_rule_at((int)n->rule);
@@ -130,7 +150,8 @@ static lp_status open_group(lp_findings *f, const lp_note *n, const char *family
     x->file = lp_arena_text(&f->arena, n->file, strlen(n->file));
     x->line = n->line;
     x->text = x->hint = "";
-    if (g->what == NULL || x->family == NULL || x->tensor == NULL || x->file == NULL)
+    x->fingerprint = fingerprint_of(f, n);
+    if (g->what == NULL || x->family == NULL || x->tensor == NULL || x->file == NULL || x->fingerprint == NULL)
         return lp_fail_memory(err);
     f->count++;
     return LP_OK;
@@ -217,7 +238,7 @@ const lp_finding *lp_findings_at(const lp_findings *f, int64_t index)
 
 lp_level lp_findings_worst(const lp_findings *f)
 {
-    return f->count > 0 ? f->item[0].finding.level : LP_ALLOW;
+    return f->count > 0 && f->item[0].finding.suppressed == NULL ? f->item[0].finding.level : LP_ALLOW;
 }
 
 const char *lp_findings_summary(const lp_findings *f)

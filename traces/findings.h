@@ -49,6 +49,7 @@ typedef struct lp_note {
     int64_t byte_lo, byte_hi; /* in the destination, -1: not about bytes */
     const char *file;         /* NULL: unknown */
     int32_t line;
+    const lp_map *map; /* the byte map concerned, for the fingerprint; NULL: none */
 } lp_note;
 
 /* What the first line says besides the findings themselves. */

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Findings on the command line. */
+/* Findings on the command line: levels, suppressions, which format, and the exit code. */
 #include "traces/findings_cli.h"
 
 #include <stdlib.h>
+
+enum { SUPPRESSIONS_BYTES_MAX = 1 << 24 };
 
 static bool level_of(const char *text, size_t bytes, lp_level *level)
 {
@@ -15,10 +17,26 @@ static bool level_of(const char *text, size_t bytes, lp_level *level)
     return false;
 }
 
-static const char *level_name(lp_level level)
+const char *findings_level_name(lp_level level)
 {
     return level == LP_DENY ? "deny" : level == LP_WARN ? "warn" : "allow";
 }
+
+bool findings_is_shown(const findings_run *run, const lp_finding *x)
+{
+    return run->cli->verbose > 0 || (x->level > LP_ALLOW && x->suppressed == NULL);
+}
+
+char *findings_clean(const char *name)
+{
+    const size_t bytes = strlen(name), room = 4 * bytes + 1;
+    char *text = malloc(room);
+    if (text != NULL)
+        lp_sanitise(text, room, name, bytes);
+    return text;
+}
+
+/* ---- levels ---- */
 
 /* Walks "ID=LEVEL,ID=LEVEL" and applies each to `f` where that is given. */
 static int apply_rules(lp_cli *cli, lp_findings *f, lp_error *err)
@@ -44,146 +62,159 @@ static int apply_rules(lp_cli *cli, lp_findings *f, lp_error *err)
     return 0;
 }
 
-int findings_check_options(lp_cli *cli)
+/* The same for the lines `rule.ID = LEVEL` of the settings. */
+static int apply_settings(const findings_run *run, lp_findings *f)
 {
-    return apply_rules(cli, NULL, NULL);
-}
-
-/* ---- text ---- */
-
-static void print_finding(lp_cli *cli, const lp_finding *x)
-{
-    static const char *const colour[] = {"", "\x1b[33m", "\x1b[31m"};
-    const char *on = cli->color ? colour[x->level] : "", *off = cli->color && x->level > LP_ALLOW ? "\x1b[0m" : "";
-    fprintf(cli->out, "  %s%s %s%s: %s", on, level_name(x->level), x->rule->id, off, x->text);
-    const bool placed = x->file[0] != '\0' && strstr(x->text, x->file) == NULL;
-    if (x->rank >= 0)
-        fprintf(cli->out, " (rank %d", (int)x->rank);
-    if (placed)
-        fprintf(cli->out, "%s%s:%d", x->rank >= 0 ? ", " : " (", lp_cli_clean(x->file), (int)x->line);
-    fputs(x->rank >= 0 || placed ? ")\n" : "\n", cli->out);
-    if (x->hint[0] != '\0')
-        fprintf(cli->out, "  hint: %s\n", x->hint);
-}
-
-/* A finding in the order of print: families as they first appear, so that the worst comes first. */
-typedef struct place {
-    int64_t family, index;
-} place;
-
-static int by_family(const void *pa, const void *pb)
-{
-    const place *a = pa, *b = pb;
-    if (a->family != b->family)
-        return a->family < b->family ? -1 : 1;
-    return (a->index > b->index) - (a->index < b->index);
-}
-
-/* The shown findings by family; allowed ones are shown under -v only. NULL when out of memory. */
-static place *arrange(const lp_cli *cli, const lp_findings *f, int64_t *count)
-{
-    lp_strings families;
-    place *list = lp_allocate(NULL, (size_t)lp_findings_count(f) * sizeof *list);
-    lp_strings_init(&families, NULL);
-    *count = 0;
-    for (int64_t i = 0; list != NULL && i < lp_findings_count(f); i++) {
-        const lp_finding *x = lp_findings_at(f, i);
-        if (x->level == LP_ALLOW && cli->verbose == 0)
-            continue;
-        const int64_t family = lp_strings_add(&families, x->family, strlen(x->family));
-        if (family < 0) {
-            lp_release(NULL, list);
-            list = NULL;
-            break;
+    lp_error err;
+    const lp_settings *s = run->settings.list;
+    for (int32_t i = 0; s != NULL && i < s->count; i++) {
+        const lp_setting *x = &s->item[i];
+        const bool is_rule = strncmp(x->key, "rule.", 5) == 0, is_fail_on = strcmp(x->key, "fail-on") == 0;
+        lp_level level = LP_DENY;
+        const bool is_level = level_of(x->value, strlen(x->value), &level);
+        if ((is_rule && !is_level) ||
+            (is_fail_on && strcmp(x->value, "never") != 0 && (!is_level || level == LP_ALLOW))) {
+            lp_fail(&err, LP_E_FORMAT, "'%s' line %d: '%s' is %s, not '%s'",
+                    lp_cli_settings_relative(&run->settings, run->settings.path), (int)x->line, x->key,
+                    is_rule ? "allow, warn or deny" : "warn, deny or never", x->value);
+            return lp_cli_fail(run->cli, &err);
         }
-        list[(*count)++] = (place){family, i};
+        if (is_rule && f != NULL && lp_findings_set_level(f, lp_rule_find(x->key + 5), level, &err) != LP_OK)
+            return lp_cli_fail(run->cli, &err);
     }
-    lp_strings_free(&families);
-    if (list != NULL)
-        qsort(list, (size_t)*count, sizeof *list, by_family);
-    return list;
+    return 0;
 }
 
-/* One heading a family, none where the first line has named the only one. */
-static bool print_text(lp_cli *cli, const lp_findings *f, const char *title)
+/* ---- suppressions ---- */
+
+static int read_suppressions(findings_run *run)
 {
-    int64_t count;
-    place *list = arrange(cli, f, &count);
-    if (list == NULL)
-        return false;
-    fprintf(cli->out, "%s%s\n", title, lp_findings_summary(f));
-    const bool is_one = count > 0 && list[0].family == list[count - 1].family;
-    const bool named = is_one && strstr(lp_findings_summary(f), lp_findings_at(f, list[0].index)->family) != NULL;
-    for (int64_t i = 0; i < count; i++) {
-        const lp_finding *x = lp_findings_at(f, list[i].index);
-        if (!named && (i == 0 || list[i].family != list[i - 1].family)) {
-            char number[32];
-            fprintf(cli->out, "%s (%s %s)\n", lp_cli_clean(x->family), lp_format_count(number, x->members),
-                    x->members == 1 ? "tensor" : "tensors");
-        }
-        print_finding(cli, x);
+    lp_error err;
+    char *text;
+    int64_t bytes;
+    const char *named = lp_cli_text(run->cli, "suppressions", NULL);
+    const char *set = lp_settings_find(run->settings.list, "suppressions");
+    if (named == NULL && set == NULL)
+        return 0;
+    run->suppressions_path = named != NULL ? strdup(named) : lp_cli_settings_beside(&run->settings, set);
+    lp_status status = run->suppressions_path == NULL
+                           ? lp_fail_memory(&err)
+                           : lp_read_file(NULL, run->suppressions_path, SUPPRESSIONS_BYTES_MAX, &text, &bytes, &err);
+    if (status == LP_OK) {
+        status = lp_suppressions_parse(&run->suppressions, text, bytes,
+                                       lp_cli_settings_relative(&run->settings, run->suppressions_path), &err);
+        lp_release(NULL, text);
     }
-    lp_release(NULL, list);
-    return true;
+    return status == LP_OK ? 0 : lp_cli_fail(run->cli, &err);
 }
 
-/* ---- JSON ---- */
-
-static json_t *finding_json(const lp_finding *x)
+static void warn_of_unused(const findings_run *run)
 {
-    return json_pack("{s:s, s:s, s:s, s:I, s:s, s:i, s:I, s:I, s:s, s:i, s:s, s:s}", "rule", x->rule->id, "level",
-                     level_name(x->level), "family", lp_cli_clean(x->family), "members", (json_int_t)x->members,
-                     "tensor", lp_cli_clean(x->tensor), "rank", (int)x->rank, "byte_lo", (json_int_t)x->byte_lo,
-                     "byte_hi", (json_int_t)x->byte_hi, "file", lp_cli_clean(x->file), "line", (int)x->line, "text",
-                     x->text, "hint", x->hint);
-}
-
-static json_t *findings_json(const lp_cli *cli, const lp_findings *f, const char *base, const char *trace)
-{
-    json_t *list = json_array();
-    for (int64_t i = 0; i < lp_findings_count(f); i++)
-        json_array_append_new(list, finding_json(lp_findings_at(f, i)));
-    json_t *root = json_pack("{s:i, s:s, s:s, s:s, s:o}", "format", 1, "command", cli->command->name, "trace",
-                             lp_cli_clean(trace), "summary", lp_findings_summary(f), "findings", list);
-    if (root != NULL && base != NULL)
-        json_object_set_new(root, "base", json_string(lp_cli_clean(base)));
-    return root;
+    const bool is_diff = run->base != NULL;
+    for (int64_t i = 0; i < run->suppressions.count; i++) {
+        const lp_suppression *x = &run->suppressions.item[i];
+        if (!x->is_used && x->rule->of_diff == is_diff)
+            lp_cli_warn(run->cli, "'%s' line %d: no finding of %s is at '%s'",
+                        lp_cli_clean(lp_cli_settings_relative(&run->settings, run->suppressions_path)), (int)x->line,
+                        x->rule->id, lp_cli_clean(x->glob));
+    }
 }
 
 /* ---- the whole report ---- */
 
-static int verdict(const lp_cli *cli, const lp_findings *f)
+int findings_open(findings_run *run, lp_cli *cli)
 {
-    const char *fail_on = lp_cli_text(cli, "fail-on", "deny");
-    if (lp_cli_flag(cli, "exit-zero", false) || strcmp(fail_on, "never") == 0)
-        return LP_EXIT_DONE;
-    const lp_level least = strcmp(fail_on, "warn") == 0 ? LP_WARN : LP_DENY;
-    return lp_findings_worst(f) >= least ? LP_EXIT_NO : LP_EXIT_DONE;
+    *run = (findings_run){.cli = cli};
+    lp_suppressions_init(&run->suppressions, NULL);
+    int views = 0;
+    static const char *const names[] = {"stat", "numstat", "name-only"};
+    for (int i = 0; i < 3; i++)
+        views += lp_cli_flag(cli, names[i], false);
+    if (views > 1 || (views == 1 && strcmp(lp_cli_text(cli, "format", "text"), "text") != 0))
+        return lp_cli_usage(cli, "--stat, --numstat, --name-only and --format exclude each other");
+    int code = apply_rules(cli, NULL, NULL);
+    if (code == 0)
+        code = lp_cli_settings_open(&run->settings, cli);
+    if (code == 0)
+        code = apply_settings(run, NULL);
+    return code != 0 ? code : read_suppressions(run);
 }
 
-int findings_report(lp_cli *cli, lp_findings *f, const char *title, const char *base, const char *trace)
+static void count_findings(findings_run *run)
 {
+    const lp_cli *cli = run->cli;
+    const char *fail_on = lp_settings_find(run->settings.list, "fail-on");
+    fail_on = lp_cli_text(cli, "fail-on", fail_on != NULL ? fail_on : "deny");
+    for (int64_t i = 0; i < lp_findings_count(run->findings); i++) {
+        const lp_finding *x = lp_findings_at(run->findings, i);
+        *(x->suppressed != NULL ? &run->suppressed
+          : x->level == LP_DENY ? &run->denied
+          : x->level == LP_WARN ? &run->warned
+                                : &run->allowed) += 1;
+    }
+    const bool is_no = run->denied > 0 || (run->warned > 0 && strcmp(fail_on, "warn") == 0);
+    const bool never = lp_cli_flag(cli, "exit-zero", false) || strcmp(fail_on, "never") == 0;
+    run->verdict = is_no && !never ? LP_EXIT_NO : LP_EXIT_DONE;
+}
+
+static bool print(const findings_run *run)
+{
+    static const struct {
+        const char *name;
+        bool (*print)(const findings_run *run);
+    } formats[] = {
+        {"json", findings_print_json},   {"ndjson", findings_print_ndjson}, {"github", findings_print_github},
+        {"sarif", findings_print_sarif}, {"junit", findings_print_junit},   {"suppress", findings_print_suppress},
+    };
+    const char *format = lp_cli_text(run->cli, "format", "text");
+    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++)
+        if (strcmp(format, formats[i].name) == 0)
+            return formats[i].print(run);
+    if (lp_cli_flag(run->cli, "stat", false))
+        return findings_print_stat(run);
+    if (lp_cli_flag(run->cli, "numstat", false))
+        return findings_print_numstat(run);
+    if (lp_cli_flag(run->cli, "name-only", false))
+        return findings_print_names(run);
+    return findings_print_text(run);
+}
+
+int findings_report(findings_run *run, lp_findings *f, const char *title, const char *base, const char *trace)
+{
+    lp_cli *cli = run->cli;
     lp_error err;
-    const char *output = lp_cli_text(cli, "output", NULL);
-    int code = apply_rules(cli, f, &err);
+    const char *output = lp_cli_text(cli, "output", NULL), *summary = lp_cli_text(cli, "summary-file", NULL);
+    run->findings = f;
+    run->title = title;
+    run->base = base;
+    run->trace = trace;
+    int code = apply_settings(run, f);
+    if (code == 0)
+        code = apply_rules(cli, f, &err);
+    if (code == 0 && run->suppressions.count > 0 && lp_findings_suppress(f, &run->suppressions, &err) != LP_OK)
+        code = lp_cli_fail(cli, &err);
     if (code == 0 && output != NULL)
         code = lp_cli_open_output(cli, output, lp_cli_flag(cli, "force", false));
-    if (code == 0) {
-        const char *format = lp_cli_text(cli, "format", "text");
-        if (strcmp(format, "github") == 0) {
-            findings_print_github(cli, f, title);
-        } else if (strcmp(format, "json") == 0) {
-            if (!lp_cli_json(cli, findings_json(cli, f, base, trace)))
-                code = LP_EXIT_ENVIRONMENT;
-        } else if (!print_text(cli, f, title)) {
-            lp_fail_memory(&err);
-            code = lp_cli_fail(cli, &err);
-        }
-        if (code == 0)
-            code = lp_cli_close_output(cli);
-        if (code == 0)
-            code = verdict(cli, f);
+    if (code != 0)
+        return code;
+    count_findings(run);
+    if (!print(run)) {
+        lp_fail_memory(&err);
+        return lp_cli_fail(cli, &err);
     }
-    lp_findings_free(f);
-    return code;
+    code = lp_cli_close_output(cli);
+    if (code == 0 && summary != NULL)
+        code = findings_append_markdown(run, summary);
+    if (code != 0)
+        return code;
+    warn_of_unused(run);
+    return run->verdict;
+}
+
+void findings_close(findings_run *run)
+{
+    lp_findings_free(run->findings);
+    lp_suppressions_free(&run->suppressions);
+    lp_cli_settings_close(&run->settings);
+    free(run->suppressions_path);
 }

@@ -24,12 +24,13 @@ static const char *command_of(lp_level level)
     return level == LP_DENY ? "error" : level == LP_WARN ? "warning" : "notice";
 }
 
-static void print_annotation(FILE *out, const lp_finding *x)
+static void print_annotation(const findings_run *run, const lp_finding *x)
 {
+    FILE *out = run->cli->out;
     fprintf(out, "::%s ", command_of(x->level));
     if (x->file[0] != '\0') {
         fputs("file=", out);
-        print_escaped(out, lp_cli_clean(x->file), true);
+        print_escaped(out, lp_cli_clean(lp_cli_settings_relative(&run->settings, x->file)), true);
         if (x->line > 0)
             fprintf(out, ",line=%d", (int)x->line);
         fputc(',', out);
@@ -47,23 +48,25 @@ static void print_annotation(FILE *out, const lp_finding *x)
     fputc('\n', out);
 }
 
-void findings_print_github(lp_cli *cli, const lp_findings *f, const char *title)
+bool findings_print_github(const findings_run *run)
 {
+    FILE *out = run->cli->out;
     int64_t shown = 0, told = 0;
-    for (int64_t i = 0; i < lp_findings_count(f); i++) {
-        const lp_finding *x = lp_findings_at(f, i);
-        if (x->level == LP_ALLOW && cli->verbose == 0)
+    for (int64_t i = 0; i < lp_findings_count(run->findings); i++) {
+        const lp_finding *x = lp_findings_at(run->findings, i);
+        if (x->suppressed != NULL || !findings_is_shown(run, x))
             continue;
         told++;
         if (shown < DETAILS_MAX) {
-            print_annotation(cli->out, x);
+            print_annotation(run, x);
             shown++;
         }
     }
-    fprintf(cli->out, "::%s title=loadplan %s::", command_of(lp_findings_worst(f)), cli->command->name);
-    print_escaped(cli->out, title, false);
-    print_escaped(cli->out, lp_findings_summary(f), false);
+    fprintf(out, "::%s title=loadplan %s::", command_of(lp_findings_worst(run->findings)), run->cli->command->name);
+    print_escaped(out, run->title, false);
+    print_escaped(out, lp_findings_summary(run->findings), false);
     if (told > shown)
-        fprintf(cli->out, " (%lld more)", (long long)(told - shown));
-    fputc('\n', cli->out);
+        fprintf(out, " (%lld more)", (long long)(told - shown));
+    fputc('\n', out);
+    return true;
 }

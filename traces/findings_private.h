@@ -13,6 +13,7 @@ typedef struct lp_finding_group {
     lp_finding finding;
     const char *what;
     uint64_t hash;
+    int64_t born; /* place before sorting */
     lp_rule_number number;
 } lp_finding_group;
 
@@ -31,5 +32,8 @@ struct lp_findings {
     lp_tally tally;
     const char *summary;
 };
+
+/* Sorts, and writes the first line anew: findings_summary.c. */
+lp_status lp_findings_arrange(lp_findings *f, lp_error *err);
 
 #endif

@@ -8,6 +8,8 @@
 static int compare_groups(const void *pa, const void *pb)
 {
     const lp_finding_group *a = pa, *b = pb;
+    if ((a->finding.suppressed != NULL) != (b->finding.suppressed != NULL))
+        return a->finding.suppressed != NULL ? 1 : -1;
     if (a->finding.level != b->finding.level)
         return a->finding.level > b->finding.level ? -1 : 1;
     if (a->number != b->number)
@@ -18,6 +20,15 @@ static int compare_groups(const void *pa, const void *pb)
     if (order == 0)
         order = (a->finding.line > b->finding.line) - (a->finding.line < b->finding.line);
     return order != 0 ? order : strcmp(a->what, b->what);
+}
+
+/* Suppressed findings stand at the end; the others are what the first line speaks of. */
+static int64_t counting(const lp_findings *f)
+{
+    int64_t n = f->count;
+    while (n > 0 && f->item[n - 1].finding.suppressed != NULL)
+        n--;
+    return n;
 }
 
 static const char *plural(int64_t n, const char *one, const char *many)
@@ -38,7 +49,7 @@ static int64_t families_of(lp_findings *f, bool worse, bool *failed)
 {
     lp_strings seen;
     lp_strings_init(&seen, f->alloc);
-    for (int64_t i = 0; i < f->count && !*failed; i++) {
+    for (int64_t i = 0; i < counting(f) && !*failed; i++) {
         const lp_finding *x = &f->item[i].finding;
         const bool counts = worse ? x->level > LP_ALLOW : f->item[i].number == LP_RULE_REFUSAL_BECAME_COPY;
         if (counts && lp_strings_add(&seen, x->family, strlen(x->family)) < 0)
@@ -53,10 +64,12 @@ static char *check_summary(lp_findings *f)
 {
     int64_t denied = 0, warned = 0;
     char derives[32];
-    for (int64_t i = 0; i < f->count; i++) {
+    for (int64_t i = 0; i < counting(f); i++) {
         denied += f->item[i].finding.level == LP_DENY;
         warned += f->item[i].finding.level == LP_WARN;
     }
+    if (denied == 0 && warned == 0 && f->count > 0) /* allowed or suppressed, but there */
+        return lp_arena_format(&f->arena, "nothing denied, nothing to warn of");
     if (denied == 0 && warned == 0)
         return lp_arena_format(&f->arena,
                                "ok: every destination byte written exactly once, in any order and any split; %s "
@@ -78,7 +91,9 @@ static char *diff_summary(lp_findings *f)
     const int64_t worse = families_of(f, true, &failed), better = families_of(f, false, &failed);
     if (failed)
         return NULL;
-    if (f->count == 0) {
+    if (counting(f) == 0) {
+        if (f->count > 0)
+            return lp_arena_format(&f->arena, "no change that was not accepted");
         if (f->tally.changed_scopes > 0)
             return lp_arena_format(&f->arena, "no change in meaning: same bytes, other form");
         return lp_arena_format(&f->arena, "no change: %" PRId64 " %s with equal plan digests", f->tally.scopes,
@@ -107,11 +122,15 @@ static char *diff_summary(lp_findings *f)
     return head;
 }
 
-static lp_status arrange(lp_findings *f, lp_error *err)
+lp_status lp_findings_arrange(lp_findings *f, lp_error *err)
 {
     if (f->count > 1)
         qsort(f->item, (size_t)f->count, sizeof *f->item, compare_groups);
     const char *summary = f->tally.of_diff ? diff_summary(f) : check_summary(f);
+    const int64_t suppressed = f->count - counting(f);
+    if (summary != NULL && suppressed > 0)
+        summary = lp_arena_format(&f->arena, "%s; %" PRId64 " %s suppressed", summary, suppressed,
+                                  plural(suppressed, "finding", "findings"));
     if (summary == NULL)
         return lp_fail_memory(err);
     f->summary = summary;
@@ -121,7 +140,7 @@ static lp_status arrange(lp_findings *f, lp_error *err)
 lp_status lp_findings_seal(lp_findings *f, const lp_tally *tally, lp_error *err)
 {
     f->tally = *tally;
-    return arrange(f, err);
+    return lp_findings_arrange(f, err);
 }
 
 lp_status lp_findings_set_level(lp_findings *f, const lp_rule *rule, lp_level level, lp_error *err)
@@ -129,5 +148,5 @@ lp_status lp_findings_set_level(lp_findings *f, const lp_rule *rule, lp_level le
     for (int64_t i = 0; i < f->count; i++)
         if (f->item[i].finding.rule == rule)
             f->item[i].finding.level = level;
-    return arrange(f, err);
+    return lp_findings_arrange(f, err);
 }

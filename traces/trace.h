@@ -709,13 +709,18 @@ typedef struct lp_finding {
     int32_t line;
     const char *text; /* one sentence about the witness */
     const char *hint; /* or "" */
+    /* 64 hex digits over the rule, the witness and the canonical form of the byte map concerned: the same as long as
+     * the finding is the same, whatever line the loader is on. */
+    const char *fingerprint;
+    const char *suppressed; /* why it was accepted, or NULL: it counts */
 } lp_finding;
 
 typedef struct lp_findings lp_findings;
 
 LP_API int64_t lp_findings_count(const lp_findings *f);
-LP_API const lp_finding *lp_findings_at(const lp_findings *f, int64_t index); /* deny first, then by rule, family */
-LP_API lp_level lp_findings_worst(const lp_findings *f);
+LP_API const lp_finding *lp_findings_at(const lp_findings *f,
+                                        int64_t index);       /* deny first, then by rule, family; suppressed last */
+LP_API lp_level lp_findings_worst(const lp_findings *f);      /* of those that count */
 LP_API const char *lp_findings_summary(const lp_findings *f); /* the first line of the text report */
 LP_API void lp_findings_free(lp_findings *f);
 

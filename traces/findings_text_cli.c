@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Findings as text: the report, its short forms, and the lines that would suppress what was found. */
+#include "traces/findings_cli.h"
+
+#include <stdlib.h>
+
+static int by_family(const void *pa, const void *pb)
+{
+    const findings_place *a = pa, *b = pb;
+    if (a->family != b->family)
+        return a->family < b->family ? -1 : 1;
+    return (a->index > b->index) - (a->index < b->index);
+}
+
+findings_place *findings_arrange(const findings_run *run, bool all, int64_t *count)
+{
+    const lp_findings *f = run->findings;
+    lp_strings families;
+    findings_place *list = lp_allocate(NULL, (size_t)lp_findings_count(f) * sizeof *list);
+    lp_strings_init(&families, NULL);
+    *count = 0;
+    for (int64_t i = 0; list != NULL && i < lp_findings_count(f); i++) {
+        const lp_finding *x = lp_findings_at(f, i);
+        if (!all && !findings_is_shown(run, x))
+            continue;
+        const int64_t family = lp_strings_add(&families, x->family, strlen(x->family));
+        if (family < 0) {
+            lp_release(NULL, list);
+            list = NULL;
+            break;
+        }
+        list[(*count)++] = (findings_place){family, i};
+    }
+    lp_strings_free(&families);
+    if (list != NULL)
+        qsort(list, (size_t)*count, sizeof *list, by_family);
+    return list;
+}
+
+static const lp_finding *at(const findings_run *run, const findings_place *place)
+{
+    return lp_findings_at(run->findings, place->index);
+}
+
+/* ---- the report ---- */
+
+static void print_finding(const lp_cli *cli, const lp_finding *x)
+{
+    static const char *const colour[] = {"", "\x1b[33m", "\x1b[31m"};
+    const bool is_bright = cli->color && x->level > LP_ALLOW && x->suppressed == NULL;
+    fprintf(cli->out, "  %s%s %s%s: %s", is_bright ? colour[x->level] : "",
+            x->suppressed != NULL ? "suppressed" : findings_level_name(x->level), x->rule->id,
+            is_bright ? "\x1b[0m" : "", x->text);
+    const bool placed = x->file[0] != '\0' && strstr(x->text, x->file) == NULL;
+    if (x->rank >= 0)
+        fprintf(cli->out, " (rank %d", (int)x->rank);
+    if (placed)
+        fprintf(cli->out, "%s%s:%d", x->rank >= 0 ? ", " : " (", lp_cli_clean(x->file), (int)x->line);
+    fputs(x->rank >= 0 || placed ? ")\n" : "\n", cli->out);
+    if (x->suppressed != NULL)
+        fprintf(cli->out, "  reason: %s\n", lp_cli_clean(x->suppressed));
+    else if (x->hint[0] != '\0')
+        fprintf(cli->out, "  hint: %s\n", x->hint);
+}
+
+/* One heading a family, none where the first line has named the only one. */
+bool findings_print_text(const findings_run *run)
+{
+    FILE *out = run->cli->out;
+    int64_t count;
+    findings_place *list = findings_arrange(run, false, &count);
+    if (list == NULL)
+        return false;
+    fprintf(out, "%s%s\n", run->title, lp_findings_summary(run->findings));
+    const bool is_one = count > 0 && list[0].family == list[count - 1].family;
+    const bool named = is_one && strstr(lp_findings_summary(run->findings), at(run, &list[0])->family) != NULL;
+    for (int64_t i = 0; i < count; i++) {
+        const lp_finding *x = at(run, &list[i]);
+        if (!named && (i == 0 || list[i].family != list[i - 1].family)) {
+            char number[32];
+            fprintf(out, "%s (%s %s)\n", lp_cli_clean(x->family), lp_format_count(number, x->members),
+                    x->members == 1 ? "tensor" : "tensors");
+        }
+        print_finding(run->cli, x);
+    }
+    lp_release(NULL, list);
+    return true;
+}
+
+/* ---- short forms ---- */
+
+enum { FAMILY_WIDTH_MAX = 60 };
+
+bool findings_print_stat(const findings_run *run)
+{
+    FILE *out = run->cli->out;
+    int64_t count;
+    char number[32];
+    int width = 0;
+    findings_place *list = findings_arrange(run, false, &count);
+    if (list == NULL)
+        return false;
+    for (int64_t i = 0; i < count; i++) {
+        const int n = (int)strnlen(lp_cli_clean(at(run, &list[i])->family), FAMILY_WIDTH_MAX);
+        width = n > width ? n : width;
+    }
+    fprintf(out, "%s%s\n", run->title, lp_findings_summary(run->findings));
+    for (int64_t i = 0; i < count;) {
+        const int64_t family = list[i].family;
+        int64_t members = 0;
+        for (int64_t k = i; k < count && list[k].family == family; k++)
+            members = at(run, &list[k])->members > members ? at(run, &list[k])->members : members;
+        fprintf(out, " %-*s | %9s ", width, lp_cli_clean(at(run, &list[i])->family), lp_format_count(number, members));
+        for (int64_t k = i; i < count && list[i].family == family; i++) {
+            const lp_finding *x = at(run, &list[i]);
+            const char sign = x->suppressed != NULL ? '~' : x->level == LP_DENY ? '!' : x->level == LP_WARN ? '?' : '.';
+            if (i == k || at(run, &list[i - 1])->rule != x->rule)
+                fprintf(out, " %c%s", sign, x->rule->id);
+        }
+        fputc('\n', out);
+    }
+    lp_release(NULL, list);
+    return true;
+}
+
+static void print_name(const lp_cli *cli, const char *name)
+{
+    if (lp_cli_flag(cli, "null", false))
+        fprintf(cli->out, "%s%c", name, '\0');
+    else
+        fprintf(cli->out, "%s\n", lp_cli_clean(name));
+}
+
+bool findings_print_numstat(const findings_run *run)
+{
+    for (int64_t i = 0; i < lp_findings_count(run->findings); i++) {
+        const lp_finding *x = lp_findings_at(run->findings, i);
+        if (!findings_is_shown(run, x))
+            continue;
+        fprintf(run->cli->out, "%lld\t%s\t%s\t", (long long)x->members,
+                x->suppressed != NULL ? "suppressed" : findings_level_name(x->level), x->rule->id);
+        print_name(run->cli, x->family);
+    }
+    return true;
+}
+
+bool findings_print_names(const findings_run *run)
+{
+    int64_t count;
+    findings_place *list = findings_arrange(run, false, &count);
+    if (list == NULL)
+        return false;
+    for (int64_t i = 0; i < count; i++)
+        if (i == 0 || list[i].family != list[i - 1].family)
+            print_name(run->cli, at(run, &list[i])->family);
+    lp_release(NULL, list);
+    return true;
+}
+
+/* ---- lines that would suppress it ---- */
+
+/* The family as a glob: its '*' stand for indices already; what a line of text cannot hold becomes '?'. */
+static bool glob_of(lp_text *glob, const char *family)
+{
+    for (const char *p = family; *p != '\0'; p++) {
+        const unsigned char c = (unsigned char)*p;
+        if (c == '\\')
+            lp_text_add(glob, "\\\\", 2);
+        else
+            lp_text_add(glob, c < 0x20 || c == 0x7f ? "?" : p, 1);
+    }
+    if (glob->bytes == 0)
+        lp_text_add(glob, "*", 1);
+    return !glob->failed;
+}
+
+bool findings_print_suppress(const findings_run *run)
+{
+    bool ok = true;
+    for (int64_t i = 0; ok && i < lp_findings_count(run->findings); i++) {
+        const lp_finding *x = lp_findings_at(run->findings, i), *last = lp_findings_at(run->findings, i - 1);
+        lp_text glob, line;
+        if (x->suppressed != NULL || !findings_is_shown(run, x) ||
+            (last != NULL && last->rule == x->rule && strcmp(last->family, x->family) == 0))
+            continue;
+        lp_text_init(&glob, NULL);
+        lp_text_init(&line, NULL);
+        ok = glob_of(&glob, x->family);
+        if (ok)
+            lp_suppression_text(&line, x->rule->id, glob.data, NULL);
+        ok = ok && !line.failed;
+        if (ok) {
+            fprintf(run->cli->out, "# %s\n", x->text);
+            fputs(line.data, run->cli->out);
+        }
+        lp_text_free(&glob);
+        lp_text_free(&line);
+    }
+    return ok;
+}

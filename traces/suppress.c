@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Suppressions: the text form, and what they silence. */
+#include "traces/suppress.h"
+#include "traces/findings_private.h"
+#include "traces/glob.h"
+#include "traces/json_pull.h"
+
+#include <inttypes.h>
+
+void lp_suppressions_init(lp_suppressions *s, const lp_alloc *alloc)
+{
+    *s = (lp_suppressions){.count = 0};
+    lp_arena_init(&s->arena, alloc);
+}
+
+void lp_suppressions_free(lp_suppressions *s)
+{
+    lp_release(s->arena.alloc, s->item);
+    lp_arena_free(&s->arena);
+}
+
+/* ---- the text form ---- */
+
+typedef struct reader {
+    lp_suppressions *s;
+    const char *path;
+    int32_t line;
+} reader;
+
+static lp_status wrong(const reader *r, lp_error *err, const char *what, const char *subject)
+{
+    return lp_fail_at(err, LP_E_FORMAT, r->path, -1, "'%s' line %" PRId32 ": %s%s%s%s", r->path, r->line, what,
+                      subject[0] != '\0' ? " '" : "", subject, subject[0] != '\0' ? "'" : "");
+}
+
+static bool is_blank(char c)
+{
+    return c == ' ' || c == '\t' || c == '\r';
+}
+
+/* The next word of [*p, end): up to a blank, or in double quotes. NULL when a quote does not end. */
+static char *next_word(const reader *r, const char **p, const char *end, bool *failed)
+{
+    const char *q = *p;
+    while (q < end && is_blank(*q))
+        q++;
+    const bool is_quoted = q < end && *q == '"';
+    const char *start = q += is_quoted;
+    char *word = lp_arena_get(&r->s->arena, (size_t)(end - q) + 1);
+    size_t n = 0;
+    *failed = word == NULL;
+    if (word == NULL)
+        return NULL;
+    for (; q < end && (is_quoted ? *q != '"' : !is_blank(*q)); q++) {
+        if (is_quoted && *q == '\\' && end - q > 1 && (q[1] == '"' || q[1] == '\\'))
+            q++;
+        word[n++] = *q;
+    }
+    word[n] = '\0';
+    if (is_quoted && q == end)
+        return NULL;
+    *p = q + is_quoted;
+    return is_quoted || q > start ? word : NULL;
+}
+
+static lp_status read_line(reader *r, const char *p, const char *end, lp_error *err)
+{
+    bool failed;
+    size_t bad;
+    while (end > p && is_blank(end[-1]))
+        end--;
+    while (p < end && is_blank(*p))
+        p++;
+    if (p == end || *p == '#')
+        return LP_OK;
+    if (memchr(p, '\0', (size_t)(end - p)) != NULL || !lp_utf8_is_valid(p, (size_t)(end - p), &bad))
+        return wrong(r, err, "this is not text in UTF-8", "");
+    const char *id = next_word(r, &p, end, &failed);
+    if (failed)
+        return lp_fail_memory(err);
+    if (id == NULL)
+        return wrong(r, err, "a quote does not end", "");
+    const lp_rule *rule = lp_rule_find(id);
+    if (rule == NULL)
+        return wrong(r, err, "there is no rule", id);
+    const char *glob = next_word(r, &p, end, &failed);
+    if (failed)
+        return lp_fail_memory(err);
+    if (glob == NULL)
+        return wrong(r, err, "RULE GLOB REASON is wanted, and the glob is missing or its quote does not end", "");
+    while (p < end && is_blank(*p))
+        p++;
+    if (p == end)
+        return wrong(r, err, "the reason is missing: say why this is accepted", "");
+    const char *reason = lp_arena_text(&r->s->arena, p, (size_t)(end - p));
+    if (reason == NULL)
+        return lp_fail_memory(err);
+    if (strcmp(reason, LP_SUPPRESS_TODO) == 0)
+        return wrong(r, err, "the reason is still to be written in place of", LP_SUPPRESS_TODO);
+    lp_suppressions *s = r->s;
+    if (s->count == LP_SUPPRESSIONS_MAX)
+        return lp_fail_at(err, LP_E_LIMIT, r->path, -1, "'%s' has more than %d suppressions", r->path,
+                          LP_SUPPRESSIONS_MAX);
+    if (!lp_grow(s->arena.alloc, (void **)&s->item, &s->capacity, s->count + 1, sizeof *s->item))
+        return lp_fail_memory(err);
+    s->item[s->count++] = (lp_suppression){.rule = rule, .glob = glob, .reason = reason, .line = r->line};
+    return LP_OK;
+}
+
+lp_status lp_suppressions_parse(lp_suppressions *s, const char *text, int64_t bytes, const char *path, lp_error *err)
+{
+    reader r = {.s = s, .path = path};
+    const char *p = text, *const end = text + bytes;
+    while (p < end) {
+        const char *stop = memchr(p, '\n', (size_t)(end - p));
+        const char *next = stop != NULL ? stop + 1 : end;
+        if (stop == NULL)
+            stop = end;
+        if (stop > p && stop[-1] == '\r')
+            stop--;
+        if (r.line == INT32_MAX)
+            return lp_fail(err, LP_E_LIMIT, "'%s' has too many lines", path);
+        r.line++;
+        LP_TRY(read_line(&r, p, stop, err));
+        p = next;
+    }
+    return LP_OK;
+}
+
+void lp_suppression_text(lp_text *out, const char *rule, const char *glob, const char *reason)
+{
+    const bool needs_quotes = glob[0] == '\0' || glob[0] == '"' || strpbrk(glob, " \t\r") != NULL;
+    lp_text_format(out, "%s ", rule);
+    if (!needs_quotes) {
+        lp_text_add(out, glob, strlen(glob));
+    } else {
+        lp_text_add(out, "\"", 1);
+        for (const char *p = glob; *p != '\0'; p++) {
+            if (*p == '"' || *p == '\\')
+                lp_text_add(out, "\\", 1);
+            lp_text_add(out, p, 1);
+        }
+        lp_text_add(out, "\"", 1);
+    }
+    lp_text_format(out, " %s\n", reason != NULL ? reason : LP_SUPPRESS_TODO);
+}
+
+/* ---- what they silence ---- */
+
+/* The first suppression of the rule that matches; all that match are marked as used. */
+static const lp_suppression *match(lp_suppressions *s, const lp_rule *rule, const char *tensor)
+{
+    const lp_suppression *first = NULL;
+    for (int64_t i = 0; i < s->count; i++) {
+        lp_suppression *x = &s->item[i];
+        if (x->rule != rule || !lp_glob_match(x->glob, tensor))
+            continue;
+        x->is_used = true;
+        first = first != NULL ? first : x;
+    }
+    return first;
+}
+
+lp_status lp_findings_suppress(lp_findings *f, lp_suppressions *s, lp_error *err)
+{
+    bool *is_open = lp_allocate_zero(f->alloc, (size_t)f->count * sizeof *is_open);
+    const char **reason = lp_allocate_zero(f->alloc, (size_t)f->count * sizeof *reason);
+    int64_t *at = lp_allocate_zero(f->alloc, (size_t)f->count * sizeof *at);
+    lp_status status = LP_OK;
+    if (is_open == NULL || reason == NULL || at == NULL) {
+        status = lp_fail_memory(err);
+        goto free_lists;
+    }
+    /* Members carry the number that their group had before it was sorted. */
+    for (int64_t i = 0; i < f->count; i++)
+        at[f->item[i].born] = i;
+    for (int64_t i = 0; i < f->member_size; i++) {
+        if (f->member[i] == 0)
+            continue;
+        const int64_t group = at[(f->member[i] >> 32) - 1];
+        const lp_suppression *x = match(s, f->item[group].finding.rule, f->names.text[(uint32_t)f->member[i]]);
+        is_open[group] = is_open[group] || x == NULL;
+        if (x != NULL && (reason[group] == NULL || strcmp(x->reason, reason[group]) < 0))
+            reason[group] = x->reason;
+    }
+    for (int64_t i = 0; status == LP_OK && i < f->count; i++) {
+        if (is_open[i] || reason[i] == NULL)
+            continue;
+        f->item[i].finding.suppressed = lp_arena_text(&f->arena, reason[i], strlen(reason[i]));
+        if (f->item[i].finding.suppressed == NULL)
+            status = lp_fail_memory(err);
+    }
+    if (status == LP_OK)
+        status = lp_findings_arrange(f, err);
+
+free_lists:
+    lp_release(f->alloc, at);
+    lp_release(f->alloc, reason);
+    lp_release(f->alloc, is_open);
+    return status;
+}
