@@ -9,7 +9,7 @@ SOURCES = $(shell git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh'
 SCRIPTS = $(shell git ls-files -co --exclude-standard '*.sh') .ci/setup .ci/run
 
 .DEFAULT_GOAL := all
-.PHONY: all setup test check-asan test-torch test-vllm demo lint format install clean help
+.PHONY: all setup test check-asan test-aarch64 test-torch test-vllm demo lint format install clean help
 
 all: $(BUILD)/build.ninja ## build; the program is build/loadplan
 	@cmake --build $(BUILD) -j $(JOBS) --target loadplan loadplan_shared
@@ -32,10 +32,13 @@ check-asan:
 	@cmake --build $(BUILD)/asan -j $(JOBS)
 	@ctest --test-dir $(BUILD)/asan -j $(JOBS) -L 'unit|fuzz|cli' --output-on-failure
 
+test-aarch64: setup ## build for 64-bit Arm and run the tests under qemu (ALL=1: the long ones too)
+	@tests/cross/aarch64.sh $(BUILD)
+
 # PyTorch and vLLM are large (6 GB), so their tests are apart. TORCH_VENV may name an environment that has them.
 TORCH_VENV ?= $(BUILD)/venv-torch
 VLLM_VENV ?= $(BUILD)/venv-vllm
-TORCH_TESTS = LOADPLAN_LIBRARY=$(abspath $(BUILD))/libloadplan.so PYTHONPATH=recorder/torch:tests/torch OMP_NUM_THREADS=1
+TORCH_TESTS = LOADPLAN_LIBRARY=$(abspath $(BUILD))/libloadplan.so PYTHONPATH=$(abspath recorder/torch):$(abspath tests/torch) OMP_NUM_THREADS=1
 
 test-torch: all ## record, check and replay PyTorch loaders (installs torch)
 	@tests/torch/setup.sh torch $(TORCH_VENV)
@@ -70,4 +73,4 @@ clean: ## remove the build folder
 	@rm -rf $(BUILD)
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
+	@grep -hE '^[a-z0-9-]+:.*## ' Makefile | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 12

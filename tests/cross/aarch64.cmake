@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+# Cross build for 64-bit Arm against a folder of unpacked Debian packages, LOADPLAN_SYSROOT; tests run under qemu.
+set(CMAKE_SYSTEM_NAME Linux)
+set(CMAKE_SYSTEM_PROCESSOR aarch64)
+set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
+set(CMAKE_TRY_COMPILE_PLATFORM_VARIABLES LOADPLAN_SYSROOT)
+set(libraries ${LOADPLAN_SYSROOT}/usr/lib/aarch64-linux-gnu)
+set(CMAKE_FIND_ROOT_PATH ${LOADPLAN_SYSROOT}/usr)
+set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
+set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
+set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)
+set(ENV{PKG_CONFIG_SYSROOT_DIR} ${LOADPLAN_SYSROOT})
+set(ENV{PKG_CONFIG_LIBDIR} ${libraries}/pkgconfig)
+set(CMAKE_C_STANDARD_INCLUDE_DIRECTORIES ${LOADPLAN_SYSROOT}/usr/include ${LOADPLAN_SYSROOT}/usr/include/aarch64-linux-gnu)
+set(CMAKE_EXE_LINKER_FLAGS_INIT "-L${libraries} -Wl,-rpath-link,${libraries}")
+set(CMAKE_SHARED_LINKER_FLAGS_INIT "-L${libraries} -Wl,-rpath-link,${libraries}")
+set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64 -L /usr/aarch64-linux-gnu -E LD_LIBRARY_PATH=${libraries})
