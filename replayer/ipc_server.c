@@ -8,7 +8,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/memfd.h>
 #include <stdatomic.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
@@ -333,12 +332,12 @@ static lp_status open_server(lp_server *s, const char *path, const lp_serve_opti
 {
     const size_t path_bytes = strlen(path) + 1;
     s->client = lp_allocate(s->platform.alloc, (size_t)s->client_limit * sizeof *s->client);
+    for (int32_t i = 0; s->client != NULL && i < s->client_limit; i++)
+        s->client[i] = (client){.fd = -1};
     s->path = lp_allocate(s->platform.alloc, path_bytes);
     if (s->client == NULL || s->path == NULL)
         return lp_fail_memory(err);
     memcpy(s->path, path, path_bytes);
-    for (int32_t i = 0; i < s->client_limit; i++)
-        s->client[i] = (client){.fd = -1};
     s->state.epoch = 1;
     s->state.experts_epoch = o->experts_epoch;
     if (o->content != NULL && !is_zero(o->content, sizeof s->state.content)) {

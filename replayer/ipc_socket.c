@@ -208,15 +208,22 @@ int64_t lp_ipc_receive(int fd, lp_ipc_packet *packet, int fds[LP_IPC_FDS_MAX])
     struct msghdr message = {
         .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
     ssize_t got;
+    bool was_reset = false;
     memset(packet, 0, sizeof *packet);
     memset(&control, 0, sizeof control);
     for (int i = 0; i < LP_IPC_FDS_MAX; i++)
         fds[i] = -1;
-    do {
+    /* A peer that hangs up without having read everything is reported once, before what it sent: that is still there.
+     */
+    for (;;) {
         got = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
-    } while (got < 0 && errno == EINTR);
-    if (got < 0)
-        return -1;
+        if (got >= 0)
+            break;
+        if (errno == ECONNRESET && !was_reset)
+            was_reset = true;
+        else if (errno != EINTR)
+            return -1;
+    }
     take_descriptors(&message, fds);
     const lp_ipc_header *h = &packet->header;
     if (got == 0) {
