@@ -90,6 +90,9 @@ static lp_status read_folder_config(lp_config **out, const lp_checkpoint *checkp
     int64_t bytes = 0;
     lp_status status = LP_OK;
     *out = NULL;
+    const char *carried = lp_checkpoint_config(checkpoint);
+    if (carried != NULL && carried[0] != '\0')
+        return lp_config_from_json(out, carried, (int64_t)strlen(carried), platform, err);
     if (folder[0] == '\0')
         return LP_OK;
     lp_text_init(&path, platform->alloc);

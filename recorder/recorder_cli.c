@@ -97,8 +97,9 @@ static lp_status open_inputs(lp_cli *cli, recording *r, lp_error *err)
     const lp_platform *platform = lp_cli_platform(cli);
     const char *path = lp_cli_text(cli, "checkpoint", NULL), *config = lp_cli_text(cli, "config", NULL);
     LP_TRY(lp_checkpoint_open_with(&r->checkpoint, path, platform, err));
-    /* A checkpoint without a folder came out of a trace, which also says what its model's configuration was. */
-    if (lp_checkpoint_folder(r->checkpoint)[0] == '\0')
+    /* What has neither a folder nor a bundle's config.json is a trace, which says what its model's configuration was.
+     */
+    if (lp_checkpoint_folder(r->checkpoint)[0] == '\0' && lp_checkpoint_config(r->checkpoint) == NULL)
         LP_TRY(lp_trace_open_with(&r->base, path, platform, err));
     r->options.base = r->base;
     if (config != NULL)

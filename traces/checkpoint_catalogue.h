@@ -27,6 +27,8 @@ typedef struct lp_metadata_pair {
     const char *key, *value;
 } lp_metadata_pair;
 
+typedef struct lp_safetensors lp_safetensors;
+
 struct lp_checkpoint {
     lp_platform platform;
     lp_arena arena; /* names, shapes, paths */
@@ -38,6 +40,7 @@ struct lp_checkpoint {
     int64_t metadata_count, metadata_capacity;
     lp_name_lookup *lookup;
     const char *folder;
+    const char *config;        /* of a header bundle, else NULL */
     const char *unusable_name; /* the first name that holds a NUL, see lp_checkpoint_unusable_name */
     int64_t bytes;
     bool is_sealed;
@@ -54,6 +57,9 @@ lp_status lp_tensor_bytes(int64_t *bytes, const char *name, lp_dtype dtype, int6
 /* Reads the header of the open safetensors file `fd` and appends the file and its tensors. */
 lp_status lp_checkpoint_add_safetensors(lp_checkpoint *c, const char *path, int fd, const lp_file_stat *st,
                                         lp_error *err);
+
+/* Appends the tensors and metadata of a header, as those of file number `file`, or of none (-1). */
+lp_status lp_checkpoint_add_header(lp_checkpoint *c, const lp_safetensors *s, int32_t file, lp_error *err);
 
 /* Reads the index at `path` and the headers of the shards that it lists. */
 lp_status lp_checkpoint_add_index(lp_checkpoint *c, const char *path, lp_error *err);

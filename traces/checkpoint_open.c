@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening a checkpoint: a safetensors file, an index, a folder or a trace, told apart by content. */
+/* Opening a checkpoint: a safetensors file, an index, a folder, a header bundle or a trace, told apart by content. */
+#include "traces/checkpoint_bundle.h"
 #include "traces/checkpoint_catalogue.h"
 #include "traces/safetensors.h"
 
@@ -52,8 +53,9 @@ static lp_status keep_metadata(lp_checkpoint *c, const lp_safetensors *s, lp_err
     return LP_OK;
 }
 
-static lp_status keep_tensors(lp_checkpoint *c, const lp_safetensors *s, lp_error *err)
+lp_status lp_checkpoint_add_header(lp_checkpoint *c, const lp_safetensors *s, int32_t file, lp_error *err)
 {
+    LP_TRY(keep_metadata(c, s, err));
     for (int64_t i = 0; i < s->count; i++) {
         const lp_safetensors_entry *e = &s->entry[i];
         const lp_checkpoint_tensor tensor = {
@@ -61,8 +63,8 @@ static lp_status keep_tensors(lp_checkpoint *c, const lp_safetensors *s, lp_erro
             .dtype = e->dtype,
             .ndim = e->ndim,
             .shape = keep_shape(c, e),
-            .file = (int32_t)c->file_count - 1,
-            .file_off = s->data_off + (int64_t)e->begin,
+            .file = file,
+            .file_off = file < 0 ? -1 : s->data_off + (int64_t)e->begin,
             .bytes = (int64_t)(e->end - e->begin),
         };
         if (tensor.name == NULL || tensor.shape == NULL)
@@ -87,8 +89,7 @@ lp_status lp_checkpoint_add_safetensors(lp_checkpoint *c, const char *path, int 
         .sha256 = lp_checkpoint_blob_digest(path, digits) ? digits : NULL,
     };
     LP_TRY_GOTO(lp_checkpoint_add_file(c, &file, err), free_header);
-    LP_TRY_GOTO(keep_metadata(c, &s, err), free_header);
-    status = keep_tensors(c, &s, err);
+    status = lp_checkpoint_add_header(c, &s, (int32_t)c->file_count - 1, err);
 free_header:
     lp_safetensors_free(&s);
     return status;
@@ -116,7 +117,7 @@ close_trace:
 
 /* ---- telling them apart ---- */
 
-typedef enum form { FORM_SAFETENSORS, FORM_INDEX, FORM_TRACE } form;
+typedef enum form { FORM_SAFETENSORS, FORM_INDEX, FORM_TRACE, FORM_BUNDLE } form;
 
 /* A safetensors file begins with a length below 10^8, so that its bytes 4 to 7 are 0; JSON text has no such byte. */
 static form form_of(const char *path, const char *start, size_t bytes)
@@ -124,6 +125,8 @@ static form form_of(const char *path, const char *start, size_t bytes)
     static const char sqlite[] = "SQLite format 3";
     if (bytes >= sizeof sqlite && memcmp(start, sqlite, sizeof sqlite) == 0)
         return FORM_TRACE;
+    if (bytes >= sizeof LP_BUNDLE_MAGIC - 1 && memcmp(start, LP_BUNDLE_MAGIC, sizeof LP_BUNDLE_MAGIC - 1) == 0)
+        return FORM_BUNDLE;
     if (bytes >= LP_SAFETENSORS_PREFIX_BYTES && memchr(start, '\0', LP_SAFETENSORS_PREFIX_BYTES) != NULL)
         return FORM_SAFETENSORS;
     const size_t length = strlen(path);
@@ -197,7 +200,7 @@ close_file:
     if (kind == FORM_INDEX)
         return lp_checkpoint_add_index(c, path, err);
     c->folder = "";
-    return add_trace(c, path, err);
+    return kind == FORM_BUNDLE ? lp_checkpoint_add_bundle(c, path, err) : add_trace(c, path, err);
 }
 
 lp_status lp_checkpoint_open_with(lp_checkpoint **out, const char *path, const lp_platform *platform, lp_error *err)

@@ -74,7 +74,8 @@ static void print_text(lp_cli *cli, const lp_checkpoint *c, const char *path, co
 {
     char bytes[32];
     fprintf(cli->out, "%s: %s in %s, %s\n", lp_cli_clean(path), lp_info_count(lp_checkpoint_count(c), "tensor"),
-            lp_info_count(lp_checkpoint_file_count(c), "file"), lp_format_bytes(bytes, lp_checkpoint_bytes(c)));
+            lp_checkpoint_config(c) != NULL ? "a header bundle" : lp_info_count(lp_checkpoint_file_count(c), "file"),
+            lp_format_bytes(bytes, lp_checkpoint_bytes(c)));
     print_dtypes(cli->out, c);
     print_families(cli->out, g, most);
     print_metadata(cli->out, c);
@@ -167,6 +168,16 @@ static int info_checkpoint(lp_cli *cli, const char *path)
         most = INT64_MAX;
     if (lp_checkpoint_open_with(&c, path, lp_cli_platform(cli), &err) != LP_OK)
         return lp_cli_fail(cli, &err);
+    const char *headers = lp_cli_text(cli, "save-headers", NULL);
+    if (headers != NULL) {
+        if (lp_checkpoint_save_headers(c, headers, lp_cli_flag(cli, "force", false), &err) != LP_OK)
+            exit_code = lp_cli_fail(cli, &err);
+        else
+            lp_cli_summary(cli, "%s: the headers of %s in %s", lp_cli_clean(headers),
+                           lp_info_count(lp_checkpoint_count(c), "tensor"),
+                           lp_info_count(lp_checkpoint_file_count(c), "file"));
+        goto close;
+    }
     if (!lp_info_groups_make(&groups, c)) {
         lp_fail_memory(&err);
         exit_code = lp_cli_fail(cli, &err);
@@ -203,6 +214,8 @@ static bool is_trace(const char *path)
 static int run_info(lp_cli *cli)
 {
     const char *path = cli->argument[0], *output = lp_cli_text(cli, "output", NULL);
+    if (lp_cli_text(cli, "save-headers", NULL) != NULL && is_trace(path))
+        return lp_cli_usage(cli, "'%s' is a trace and can be given as a checkpoint itself", lp_cli_clean(path));
     if (output != NULL) {
         const int exit_code = lp_cli_open_output(cli, output, lp_cli_flag(cli, "force", false));
         if (exit_code != 0)
@@ -217,6 +230,8 @@ static const lp_option options[] = {
     {"families", 0, "N", NULL, "families to list (default 20; all in JSON)"},
     {"all", 0, NULL, NULL, "list every family"},
     {"tensors", 0, NULL, NULL, "list every tensor: name, dtype, shape, bytes, file and offset"},
+    {"save-headers", 0, "FILE", NULL,
+     "write the headers of all shards and config.json to one small file, and print nothing"},
     {"output", 'o', "FILE", NULL, "write there instead of standard output"},
     {"force", 'f', NULL, NULL, "replace an existing output"},
 };
@@ -226,12 +241,14 @@ const lp_command lp_info_command = {
     .arguments = "PATH",
     .summary = "show what a checkpoint or a trace holds, and whether it is sound",
     .details =
-        "PATH is a safetensors file, an index (*.safetensors.index.json), a folder with either, or a trace. Only "
-        "headers are read. A family is the names that differ only in indices; those of one dtype and shape "
+        "PATH is a safetensors file, an index (*.safetensors.index.json), a folder with either, a header bundle, or a "
+        "trace. Only headers are read. A family is the names that differ only in indices; those of one dtype and shape "
         "share a line, largest first.\n\n"
         "A checkpoint is refused with exit code 3 when any header is malformed, a file is short or long, two "
         "tensors overlap or leave a hole, or index and shards do not agree; the error names the tensor and the "
         "byte.\n\n"
+        "A header bundle (--save-headers) is accepted wherever a checkpoint is, as long as no payload is needed: by "
+        "record, check and info, on machines that do not have the weights.\n\n"
         "Example:  loadplan info ./ckpt --format=json",
     .options = options,
     .option_count = sizeof options / sizeof options[0],

@@ -22,12 +22,14 @@ typedef struct lp_safetensors_entry {
     int64_t header_off;  /* where its name begins in the file */
 } lp_safetensors_entry;
 
+typedef struct lp_safetensors lp_safetensors;
+
 typedef struct lp_bytes {
     const char *data;
     size_t bytes;
 } lp_bytes;
 
-typedef struct lp_safetensors {
+struct lp_safetensors {
     lp_strings names, metadata_keys; /* keys in order of first appearance */
     lp_bytes *metadata_value;        /* one for each key; the last one wins */
     int64_t metadata_capacity;
@@ -35,7 +37,7 @@ typedef struct lp_safetensors {
     lp_safetensors_entry *entry; /* in order of the data */
     int64_t count, capacity;
     int64_t data_off; /* of the data in the file */
-} lp_safetensors;
+};
 
 /* Parses the `bytes` bytes of a header that stands at offset 8 of a file of `file_bytes` bytes. On success the caller
  * frees *out; strings live in it. `path` is for errors. */

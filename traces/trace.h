@@ -396,9 +396,9 @@ typedef struct lp_checkpoint_file {
     const char *sha256; /* 64 hex digits where the Hugging Face cache names the blob so, else NULL */
 } lp_checkpoint_file;
 
-/* Opens a safetensors file, an index (*.index.json), a folder, or a trace (its catalogue: no files). Reads headers
- * only. Verdicts on safetensors files are those of the reference reader, stricter where docs/checkpoints.md says so.
- * The index is the authority: files that it does not list are not opened. */
+/* Opens a safetensors file, an index (*.index.json), a folder, a header bundle or a trace (these two: no files). Reads
+ * headers only. Verdicts on safetensors files are those of the reference reader, stricter where docs/checkpoints.md
+ * says so. The index is the authority: files that it does not list are not opened. */
 LP_API lp_status lp_checkpoint_open(lp_checkpoint **out, const char *path, lp_error *err);
 LP_API lp_status lp_checkpoint_open_with(lp_checkpoint **out, const char *path, const lp_platform *platform,
                                          lp_error *err);
@@ -423,6 +423,13 @@ LP_API int32_t lp_checkpoint_file_count(const lp_checkpoint *c);
 LP_API const lp_checkpoint_file *lp_checkpoint_file_at(const lp_checkpoint *c, int32_t index);
 LP_API const char *lp_checkpoint_folder(const lp_checkpoint *c); /* where config.json would be; "" when there is none */
 LP_API int64_t lp_checkpoint_bytes(const lp_checkpoint *c);      /* payload bytes of all tensors */
+
+/* Header bundles hold the headers of all shards and config.json in one small file, for machines without the payload.
+ * lp_checkpoint_open takes them like a folder; the catalogue then has no files. Saving needs a checkpoint that was
+ * opened from its files; an existing `path` is LP_E_EXISTS unless `overwrite`. */
+LP_API lp_status lp_checkpoint_save_headers(const lp_checkpoint *c, const char *path, bool overwrite, lp_error *err);
+/* The config.json that a header bundle carries, "" where it carries none; NULL for what is no bundle. */
+LP_API const char *lp_checkpoint_config(const lp_checkpoint *c);
 
 /* A safetensors header may hold names with a NUL, which no trace can record. The catalogue lists such a name with the
  * bytes C0 80 in place of the NUL (valid UTF-8 never holds them, so it is no other tensor's name). This gives the first
