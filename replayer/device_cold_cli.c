@@ -96,6 +96,14 @@ static lp_status copy_back(const lp_cli_job *job, const lp_scope *scope, lp_cli_
     return lp_cold_fetch(job->device, load->plan, load->copy, err);
 }
 
+lp_status lp_cli_device_results(const lp_cli_job *job, int32_t rank, lp_cli_load *load, lp_error *err)
+{
+    LP_TRY(take_digests(job->device, load, err));
+    if (lp_cli_text(job->cli, "output", NULL) == NULL)
+        return LP_OK;
+    return copy_back(job, lp_trace_scope_at(job->trace, lp_trace_scope_find(job->trace, rank)), load, err);
+}
+
 int lp_cli_load_rank_on_device(const lp_cli_job *job, int32_t rank, lp_cli_load *load)
 {
     lp_error err = {.code = LP_OK};
@@ -118,10 +126,8 @@ int lp_cli_load_rank_on_device(const lp_cli_job *job, int32_t rank, lp_cli_load 
     status = lp_cold_load(job->device, load->plan, job->checkpoint, &o, &report, &err);
     lp_cli_progress_end(job->cli);
     take_report(&report, load);
-    if (status == LP_OK)
-        status = take_digests(job->device, load, &err);
-    if (status == LP_OK && lp_cli_text(job->cli, "output", NULL) != NULL)
-        status = copy_back(job, scope, load, &err);
+    if (status == LP_OK && !job->is_shared)
+        status = lp_cli_device_results(job, rank, load, &err);
     if (status == LP_OK)
         note_set_up(job, rank, &report);
 end:

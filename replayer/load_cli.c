@@ -163,12 +163,16 @@ int lp_cli_load_rank(const lp_cli_job *job, int32_t rank, lp_cli_load *load)
     *load = (lp_cli_load){.memory = NULL};
     const lp_platform *platform = lp_cli_platform(job->cli);
     const lp_scope *scope = lp_trace_scope_at(job->trace, lp_trace_scope_find(job->trace, rank));
-    int64_t staging = 0, threads = 0, count;
+    int64_t staging = 0, threads = 0, count = 0;
+    const lp_destination_memory *list = NULL;
     if (!lp_cli_bytes(job->cli, "staging", 0, &staging) || !lp_cli_integer(job->cli, "threads", 0, 0, 256, &threads))
         return LP_EXIT_USAGE;
-    if (lp_destinations_allocate(&load->memory, job->trace, scope, false, platform, &err) != LP_OK)
+    const lp_status status = job->is_shared
+                                 ? lp_shared_allocate(&load->shared, job->trace, scope, NULL, platform, &err)
+                                 : lp_destinations_allocate(&load->memory, job->trace, scope, false, platform, &err);
+    if (status != LP_OK)
         return lp_cli_fail(job->cli, &err);
-    const lp_destination_memory *list = lp_destinations_list(load->memory, &count);
+    list = job->is_shared ? lp_shared_list(load->shared, &count) : lp_destinations_list(load->memory, &count);
     const lp_bind_options o = {.staging = staging, .threads = (int32_t)threads, .platform = platform};
     if (lp_bind(&load->plan, job->trace, scope, list, count, &o, &err) != LP_OK ||
         run_session(job, load, &err) != LP_OK)
@@ -182,6 +186,8 @@ void lp_cli_load_free(lp_cli_load *load)
     lp_plan_close(load->plan);
     lp_cold_memory_give_back(&load->on_device);
     lp_destinations_free(load->memory);
+    lp_shared_free(load->shared);
+    lp_attachment_close(load->attachment);
     free(load->digest);
     *load = (lp_cli_load){.memory = NULL};
 }

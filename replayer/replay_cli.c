@@ -14,7 +14,7 @@ typedef struct totals {
     int64_t read, written, ranges, tensors, nanoseconds, differing;
     int32_t readers; /* of loads into device memory */
     int64_t pinned;
-    bool has_kept;
+    bool has_kept, is_attached;
 } totals;
 
 static lp_load_mode mode_of(const char *name)
@@ -143,12 +143,45 @@ static int write_rank(const lp_cli_job *job, int32_t rank, const lp_cli_load *lo
     return exit_code;
 }
 
+static int load_rank(const lp_cli_job *job, int32_t rank, lp_cli_load *load)
+{
+    const char *socket = lp_cli_text(job->cli, "attach", NULL);
+    const int exit_code = socket == NULL ? LP_CLI_NOT_ATTACHED : lp_cli_attach_rank(job, rank, socket, load);
+    if (exit_code != LP_CLI_NOT_ATTACHED)
+        return exit_code;
+    return job->device != NULL ? lp_cli_load_rank_on_device(job, rank, load) : lp_cli_load_rank(job, rank, load);
+}
+
+/* What is another process's has been digested by it; here only what is asked for is read. */
+static int use_attached(const lp_cli_job *job, int32_t rank, const lp_cli_load *load, bool verify, totals *t)
+{
+    char bytes[32];
+    lp_shared_state state;
+    lp_attachment_peek(load->attachment, &state);
+    int exit_code = write_rank(job, rank, load, verify, t);
+    if (exit_code == 0 && verify)
+        exit_code = keep_digests(job, load->plan, verify, t);
+    if (exit_code == 0)
+        exit_code = lp_cli_attachment_held(job, load, state.epoch);
+    if (exit_code == 0)
+        lp_cli_summary(job->cli, "replay: attached to %s in %.1f ms; epoch %" PRId64 "%s",
+                       lp_format_bytes(bytes, lp_attachment_bytes(load->attachment)),
+                       (double)load->report.nanoseconds / 1e6, state.epoch,
+                       verify && t->differing == 0 ? "; verified" : "");
+    return exit_code;
+}
+
 static int replay_rank(const lp_cli_job *job, int32_t rank, totals *t)
 {
     lp_cli_load load;
     const bool verify = lp_cli_flag(job->cli, "verify", false);
-    int exit_code =
-        job->device != NULL ? lp_cli_load_rank_on_device(job, rank, &load) : lp_cli_load_rank(job, rank, &load);
+    int exit_code = load_rank(job, rank, &load);
+    if (exit_code == 0 && load.attachment != NULL) {
+        exit_code = use_attached(job, rank, &load, verify, t);
+        t->is_attached = true;
+        lp_cli_load_free(&load);
+        return exit_code;
+    }
     if (exit_code == 0)
         exit_code = write_rank(job, rank, &load, verify, t);
     if (exit_code == 0 && load.report.fallbacks == 0)
@@ -183,6 +216,8 @@ static int replay_all(const lp_cli_job *job)
         if (exit_code != 0)
             return exit_code;
     }
+    if (t.is_attached)
+        return t.differing > 0 ? LP_EXIT_NO : 0;
     const double seconds = (double)t.nanoseconds / 1e9;
     if (job->device != NULL)
         snprintf(how, sizeof how, "; %d readers, %s pinned", t.readers, lp_format_bytes(pinned, t.pinned));
@@ -235,14 +270,16 @@ int lp_cli_replay(lp_cli *cli)
     lp_cli_job job;
     if (lp_cli_flag(cli, "dry-run", false))
         return lp_cli_explain(cli);
-    const bool is_cpu = strcmp(device, "cpu") == 0;
-    if (is_cpu && lp_cli_text(cli, "output", NULL) == NULL && !lp_cli_flag(cli, "verify", false))
+    const bool is_cpu = strcmp(device, "cpu") == 0, attaches = lp_cli_text(cli, "attach", NULL) != NULL;
+    if (is_cpu && lp_cli_text(cli, "output", NULL) == NULL && !lp_cli_flag(cli, "verify", false) && !attaches)
         return lp_cli_usage(cli, "host memory ends with this command: name a folder with -o DIR, or --verify");
     const lp_load_mode mode = mode_of(lp_cli_text(cli, "mode", "cold"));
     int exit_code = lp_cli_job_open(&job, cli, mode != LP_DUMMY, "all");
     job.mode = mode;
     job.allow_fallbacks = lp_cli_flag(cli, "allow-fallbacks", false);
     job.tensor = lp_cli_text(cli, "tensor", NULL);
+    if (exit_code == 0 && attaches && (job.rank_count != 1 || mode != LP_COLD))
+        exit_code = lp_cli_usage(cli, "--attach takes one rank, and no mode but cold");
     if (exit_code == 0 && !is_cpu)
         exit_code = lp_cli_device_open(&job, device);
     if (exit_code == 0)

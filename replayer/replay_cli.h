@@ -11,6 +11,8 @@
 /* One rank, loaded into fresh memory of the host, or of a device. */
 typedef struct lp_cli_load {
     lp_destinations *memory;
+    lp_shared *shared;         /* instead of `memory`, where the job asks for it */
+    lp_attachment *attachment; /* instead of both, where the weights are another process's */
     lp_plan *plan;
     lp_cold_memory on_device;
     lp_plan *copy; /* of what is on the device, in `memory`; NULL: none was asked for */
@@ -30,6 +32,7 @@ typedef struct lp_cli_job {
     int32_t rank_count;
     lp_load_mode mode;
     bool allow_fallbacks;
+    bool is_shared;     /* load into memory that other processes can map */
     const char *tensor; /* glob over destinations, or NULL */
     lp_cold_device table;
     const lp_cold_device *device; /* NULL: the CPU */
@@ -43,7 +46,16 @@ void lp_cli_job_close(lp_cli_job *job);
 /* Loads one rank. 0, or an exit code; *load is to be freed in every case. */
 int lp_cli_load_rank(const lp_cli_job *job, int32_t rank, lp_cli_load *load);
 int lp_cli_load_rank_on_device(const lp_cli_job *job, int32_t rank, lp_cli_load *load);
+/* Of what lies on the device: its digests, and its bytes where --output asks for them. */
+lp_status lp_cli_device_results(const lp_cli_job *job, int32_t rank, lp_cli_load *load, lp_error *err);
 void lp_cli_load_free(lp_cli_load *load);
+
+/* serve_cli.c: the same from the process that serves at `path`. 0, LP_CLI_NOT_ATTACHED (the reason is told, and the
+ * rank is to be loaded), or an exit code. */
+enum { LP_CLI_NOT_ATTACHED = -1 };
+int lp_cli_attach_rank(const lp_cli_job *job, int32_t rank, const char *path, lp_cli_load *load);
+/* 0 when what is attached is still what it was at `epoch`. */
+int lp_cli_attachment_held(const lp_cli_job *job, const lp_cli_load *load, int64_t epoch);
 
 /* Names the device of the loads that follow, after mode and tensor are known. 0, or an exit code. */
 int lp_cli_device_open(lp_cli_job *job, const char *name);
@@ -60,6 +72,7 @@ int64_t lp_cli_selected_count(const lp_cli_job *job, const lp_rows *rows);
 
 int lp_cli_explain(lp_cli *cli); /* also replay --dry-run */
 int lp_cli_replay(lp_cli *cli);
+int lp_cli_serve(lp_cli *cli);
 int lp_cli_verify(lp_cli *cli);
 int lp_cli_doctor(lp_cli *cli);
 

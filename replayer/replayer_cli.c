@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The commands of this room: explain, replay, verify. */
+/* The commands of this room: explain, replay, serve, verify. */
 #include "replayer/replay_cli.h"
 
 static const lp_option replay_options[] = {
@@ -15,6 +15,7 @@ static const lp_option replay_options[] = {
     {"threads", 'j', "N", NULL, "threads that read and move (default 0: one for each physical core)"},
     {"allow-fallbacks", 0, NULL, NULL, "leave out names that the trace cannot load"},
     {"verify", 0, NULL, NULL, "compare with the digests of earlier loads, and read back what was written"},
+    {"attach", 0, "SOCKET", NULL, "use the weights that 'loadplan serve' holds there; load where it does not"},
     {"dry-run", 0, NULL, NULL, "say what would be done, like 'loadplan explain'"},
     {"format", 0, "FORMAT", "text|json", "of --dry-run (default text)"},
 };
@@ -23,6 +24,18 @@ static const lp_option verify_options[] = {
     {"checkpoint", 0, "PATH", NULL, "a safetensors file, an index or a folder"},
     {"rank", 0, "RANKS", NULL, "ranks to verify, such as 3, 0-7 or all (default all that the trace has)"},
     {"against", 0, "DIR", NULL, "compare with the rank files in a folder instead of kept digests"},
+    {"staging", 0, "BYTES", NULL, "most host memory to stage in (default: as much as needed)"},
+    {"threads", 'j', "N", NULL, "threads that read and move (default 0: one for each physical core)"},
+    {"allow-fallbacks", 0, NULL, NULL, "leave out names that the trace cannot load"},
+};
+
+static const lp_option serve_options[] = {
+    {"checkpoint", 0, "PATH", NULL, "a safetensors file, an index or a folder"},
+    {"rank", 0, "N", NULL, "the rank to load and serve"},
+    {"socket", 0, "PATH", NULL, "where to serve; a socket that a dead server left is replaced"},
+    {"device", 0, "DEVICE", NULL, "where the weights lie: cpu (default) or cuda:N"},
+    {"any-user", 0, NULL, NULL, "let processes of other users attach"},
+    {"pinned", 0, "BYTES", NULL, "most pinned host memory on the way to a device (default 128MiB)"},
     {"staging", 0, "BYTES", NULL, "most host memory to stage in (default: as much as needed)"},
     {"threads", 'j', "N", NULL, "threads that read and move (default 0: one for each physical core)"},
     {"allow-fallbacks", 0, NULL, NULL, "leave out names that the trace cannot load"},
@@ -88,6 +101,21 @@ const lp_command lp_replayer_commands[] = {
      .least = 1,
      .most = 1,
      .run = lp_cli_replay},
+    {.name = "serve",
+     .arguments = "TRACE",
+     .summary = "hold the weights of a rank for other processes",
+     .details =
+         "Loads one rank and serves it at a Unix socket until it is told to end (SIGTERM, SIGINT). The socket appears "
+         "when the weights are complete. Others attach in milliseconds by plan digest, content id and device, which "
+         "all must agree; 'loadplan replay --attach SOCKET' loads by itself where they do not.\n\n"
+         "Exit codes: 0 ended as told; 1 incomplete, or a check of loaded values failed; 2 another server listens "
+         "there; 3 bad data; 4 a file cannot be read; 5 the trace is of another checkpoint.\n\n"
+         "Example:  loadplan serve v4.lpt --checkpoint ./ckpt --rank 3 --socket /run/engine.sock",
+     .options = serve_options,
+     .option_count = COUNT(serve_options),
+     .least = 1,
+     .most = 1,
+     .run = lp_cli_serve},
     {.name = "verify",
      .arguments = "TRACE",
      .summary = "load again and compare with an earlier load",
