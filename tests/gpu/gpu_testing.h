@@ -4,23 +4,10 @@
 #define GPU_TESTING_H
 
 #include "gpu_check.h"
+#include "random_plans.h"
 #include "replayer/device_exec.h"
 
 #include <time.h>
-
-static inline uint64_t next_random(uint64_t *state)
-{
-    *state += 0x9e3779b97f4a7c15u;
-    uint64_t x = *state;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-}
-
-static inline int64_t random_below(uint64_t *state, int64_t limit)
-{
-    return (int64_t)(next_random(state) % (uint64_t)limit);
-}
 
 typedef struct copy_walk {
     uint8_t *dst;
