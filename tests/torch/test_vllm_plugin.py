@@ -5,70 +5,104 @@ import sys
 import tempfile
 import unittest
 
-os.environ.update(VLLM_TARGET_DEVICE="cpu", HF_HUB_OFFLINE="1", VLLM_ENABLE_V1_MULTIPROCESSING="0", CUDA_VISIBLE_DEVICES="",
-                  VLLM_NO_USAGE_STATS="1", VLLM_LOGGING_LEVEL="ERROR", VLLM_CPU_KVCACHE_SPACE="1")
+import vllm_engine
+from vllm_engine import engine, in_child, logged, make, tokens
 
-from vllm_loaders import in_child  # noqa: E402
-import vllm_families  # noqa: E402
-
-
-def make(folder, seed):
-    import transformers as tf
-    config = tf.LlamaConfig(**{**vllm_families.COMMON, "hidden_size": 256, "num_attention_heads": 4})  # heads of 64
-    vllm_families.FAMILIES["serving"] = (lambda: tf.LlamaForCausalLM(config), False)
-    vllm_families.save("serving", folder, seed=seed)
+MOE = "moe"
 
 
-def tokens(folder, load_format, cache):
-    """What the engine generates, and how many traces lie in the cache."""
-    from vllm import LLM, SamplingParams
-    if load_format == "loadplan":
-        import loadplan.vllm_plugin
-        loadplan.vllm_plugin.register()
-        loadplan.vllm_plugin.register()
-    llm = LLM(model=folder, skip_tokenizer_init=True, dtype="float32", enforce_eager=True, max_model_len=64,
-              load_format=load_format, model_loader_extra_config={"cache": cache} if load_format == "loadplan" else {})
-    prompts = [{"prompt_token_ids": p} for p in ([1, 2, 3, 4], [290, 7, 7], [42])]
-    said = llm.generate(prompts, SamplingParams(temperature=0, max_tokens=12, detokenize=False), use_tqdm=False)
+def run(folder, load_format, cache, trace=None, **options):
+    """What the engine generates, the traces in the cache with their times, and what loadplan logged."""
+    extra = {"cache": cache, **({"trace": trace} if trace else {})} if load_format == "loadplan" else {}
+    with logged() as lines:
+        said = tokens(engine(folder, load_format, extra, **options))
     traces = {os.path.join(top, name): os.stat(os.path.join(top, name)).st_mtime_ns
               for top, _, names in os.walk(cache) for name in names}
-    return [list(one.outputs[0].token_ids) for one in said], traces
+    return said, traces, lines
+
+
+def record_for(folder, target, path):
+    """A trace recorded apart, as if on a machine with another target."""
+    import loadplan.vllm
+    from loadplan.vllm_plugin import record_model
+    _, model = loadplan.vllm.start(folder, dtype="float32")
+    record_model(folder, model, dict(tp=1, tp_rank=0), target).save(path, overwrite=True)
+
+
+def leave_state(folder, load_format, cache):
+    """A loader that leaves a Python value behind, which a replay alone would not."""
+    from vllm.model_executor.models.llama import LlamaForCausalLM
+    plain = LlamaForCausalLM.load_weights
+
+    def leaving(self, weights):
+        result = plain(self, weights)
+        self.was_loaded = True
+        return result
+
+    LlamaForCausalLM.load_weights = leaving
+    first = engine(folder, load_format, {"cache": cache})
+    again = engine(folder, load_format, {"cache": cache})
+    return [llm.llm_engine.model_executor.driver_worker.worker.model_runner.get_model().was_loaded for llm in (first, again)]
 
 
 class Plugin(unittest.TestCase):
-    def call(self, function, *arguments):
-        result = in_child(function, *arguments)
-        if isinstance(result, str):
-            self.fail(result)
-        return result
+    def setUp(self):
+        self.root = tempfile.TemporaryDirectory()
+        self.cache, self.first, self.second, self.other = [os.path.join(self.root.name, name) for name in
+                                                           ("cache", "first", "second", "other")]
+        in_child(make, "llama", self.first, 1)
+
+    def tearDown(self):
+        self.root.cleanup()
 
     def test_tokens(self):
-        with tempfile.TemporaryDirectory() as cache, tempfile.TemporaryDirectory() as first, \
-                tempfile.TemporaryDirectory() as second:
-            self.call(make, first, 1)
-            self.call(make, second, 2)
-            expected, none = self.call(tokens, first, "auto", cache)
-            self.assertEqual(none, {})
-            got, recorded = self.call(tokens, first, "loadplan", cache)
-            self.assertEqual(got, expected)
-            self.assertEqual(len(recorded), 1)
-            again, kept = self.call(tokens, first, "loadplan", cache)
-            self.assertEqual(again, expected)
-            self.assertEqual(kept, recorded)  # bound, not recorded anew
-            # Other weights under the same names: the same trace serves them.
-            other, _ = self.call(tokens, second, "auto", cache)
-            self.assertNotEqual(other, expected)
-            replayed, kept = self.call(tokens, second, "loadplan", cache)
-            self.assertEqual(replayed, other)
-            self.assertEqual(kept, recorded)
-            # A cache that holds something else is recorded anew.
-            path = next(iter(recorded))
-            with open(path, "wb") as f:
-                f.write(b"no trace")
-            healed, kept = self.call(tokens, first, "loadplan", cache)
-            self.assertEqual(healed, expected)
-            self.assertGreater(os.stat(path).st_size if os.path.exists(path) else 0, 8)
+        in_child(make, "llama", self.second, 2)
+        expected, none, _ = in_child(run, self.first, "auto", self.cache)
+        self.assertEqual(none, {})
+        got, recorded, _ = in_child(run, self.first, "loadplan", self.cache)
+        self.assertEqual(got, expected)
+        self.assertEqual([os.path.basename(path) for path in recorded], ["rank-00000.lpt"])
+        again, kept, _ = in_child(run, self.first, "loadplan", self.cache)
+        self.assertEqual(again, expected)
+        self.assertEqual(kept, recorded)  # bound, not recorded anew
+        # Other weights under the same names: the same trace serves them.
+        other, _, _ = in_child(run, self.second, "auto", self.cache)
+        self.assertNotEqual(other, expected)
+        replayed, kept, _ = in_child(run, self.second, "loadplan", self.cache)
+        self.assertEqual(replayed, other)
+        self.assertEqual(kept, recorded)
+        # A cache that holds something else is recorded anew.
+        path = next(iter(recorded))
+        with open(path, "wb") as f:
+            f.write(b"no trace")
+        healed, kept, lines = in_child(run, self.first, "loadplan", self.cache)
+        self.assertEqual(healed, expected)
+        self.assertGreater(os.stat(path).st_size, 8)
+        self.assertTrue(any("does not fit and is recorded anew" in line for line in lines), lines)
+
+    def test_given_trace(self):
+        """A trace of another target is taken when bind proves its places and forms, and only then."""
+        expected, _, _ = in_child(run, self.first, "auto", self.cache)
+        path = os.path.join(self.root.name, "{rank}.lpt")
+        in_child(record_for, self.first, "sm90", path.replace("{rank}", "0"))
+        got, traces, lines = in_child(run, self.first, "loadplan", self.cache, path)
+        self.assertEqual((got, traces), (expected, {}))
+        self.assertTrue(any("was recorded for target 'sm90'" in line for line in lines), lines)
+        in_child(make, MOE, self.other, 1)
+        moe, _, _ = in_child(run, self.other, "auto", self.cache)
+        got, traces, lines = in_child(run, self.other, "loadplan", self.cache, path)
+        self.assertEqual((got, len(traces)), (moe, 1))
+        self.assertTrue(any("does not fit" in line for line in lines), lines)
+        # One that is not there is said, and nothing is made up for it.
+        got, _, lines = in_child(run, self.first, "loadplan", self.cache, path + ".none")
+        self.assertEqual(got, expected)
+        self.assertTrue(any("there is no trace" in line for line in lines), lines)
+
+    def test_python_state(self):
+        self.assertEqual(in_child(leave_state, self.first, "loadplan", self.cache), [True, True])
 
 
 if __name__ == "__main__":
+    import vllm  # noqa: F401: once, for all children
+    assert vllm_engine
     sys.exit(unittest.main())

@@ -49,6 +49,13 @@ class RecorderOptions(c.Structure):
     ]
 
 
+class TraceHeader(c.Structure):
+    _fields_ = [
+        ("loader", c.c_char_p), ("loader_version", c.c_char_p), ("configuration", c.c_char_p), ("target", c.c_char_p),
+        ("layout", Scope),
+    ]
+
+
 class Rule(c.Structure):
     _fields_ = [("id", c.c_char_p), ("sentence", c.c_char_p), ("level", c.c_int), ("of_diff", c.c_bool)]
 
@@ -133,6 +140,7 @@ _FUNCTIONS = {
     "lp_trace_save": (_i, _p, _s, c.c_bool, _e),
     "lp_trace_match": (_i, _p, _p, _e),
     "lp_trace_query": (_i, _p, _s, ROW, _p, _e),
+    "lp_trace_header_of": (P(TraceHeader), _p),
     "lp_trace_set_digest": (_i, _p, P(c.c_uint8), _e),
     "lp_check": (_i, P(_p), _p, _e),
     "lp_diff": (_i, P(_p), _p, _p, _e),

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import ctypes as c
 import dataclasses
+import hashlib
 import os
-from typing import Iterator
+import struct
+from typing import Iterable, Iterator
 
 from ._library import ROW, LoadplanError, check, lib
 
@@ -58,6 +60,46 @@ class Findings(list):
             raise FindingsError("\n".join([self.summary, *map(str, bad)]))
 
 
+@dataclasses.dataclass(frozen=True)
+class Header:
+    """What a trace was recorded by and for; part of its structure key."""
+
+    loader: str
+    loader_version: str
+    configuration: dict[str, str]
+    target: str
+    pp: int
+    dp: int
+    tp: int
+    expert_parallel: bool
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class Rank:
+    """One rank of a trace: its number, coordinates and plan digest."""
+
+    rank: int
+    pp_rank: int
+    dp_rank: int
+    tp_rank: int
+    plan_digest: str
+
+
+def set_digest(header: Header, ranks: Iterable[Rank]) -> str:
+    """The set digest of ranks whose traces are separate files: what one trace of all of them would have."""
+    ranks = sorted(ranks)
+
+    def numbers(*values: int) -> bytes:
+        return struct.pack(f"<{len(values)}q", *values)
+
+    what = b"loadplan set 1"
+    digest = hashlib.sha256(numbers(len(what)) + what + numbers(len(ranks)))
+    for r in ranks:
+        digest.update(numbers(header.pp, r.pp_rank, header.dp, r.dp_rank, header.tp, r.tp_rank, header.expert_parallel))
+        digest.update(bytes.fromhex(r.plan_digest))
+    return digest.hexdigest()
+
+
 class Trace:
     """A load plan: which bytes of a checkpoint go where. Made by record() or Trace.open()."""
 
@@ -105,6 +147,18 @@ class Trace:
         digest = (c.c_uint8 * 32)()
         check(lib.lp_trace_set_digest, self._handle, digest)
         return bytes(digest).hex()
+
+    @property
+    def header(self) -> Header:
+        h = lib.lp_trace_header_of(self._handle).contents
+        lines = (line.partition("=") for line in h.configuration.decode().splitlines())
+        return Header(h.loader.decode(), h.loader_version.decode(), {key: value for key, _, value in lines},
+                      h.target.decode(), h.layout.pp, h.layout.dp, h.layout.tp, h.layout.expert_parallel)
+
+    @property
+    def ranks(self) -> list[Rank]:
+        return [Rank(*(int(row[k]) for k in ("rank", "pp_rank", "dp_rank", "tp_rank")), row["plan_digest"])
+                for row in self.query("SELECT rank, pp_rank, dp_rank, tp_rank, plan_digest FROM v_scopes")]
 
     def query(self, sql: str) -> list[dict]:
         """Rows of a SELECT over v_records, v_destinations, v_derives, v_refusals, v_names, v_scopes; values are text."""

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A tiny engine on the CPU, for tests: checkpoints whose heads have 64 elements, so that its attention runs, and tokens."""
+import contextlib
+import os
+import pickle
+import traceback
+
+os.environ.update(VLLM_TARGET_DEVICE="cpu", HF_HUB_OFFLINE="1", CUDA_VISIBLE_DEVICES="", VLLM_NO_USAGE_STATS="1",
+                  VLLM_CPU_KVCACHE_SPACE="1", VLLM_WORKER_MULTIPROC_METHOD="spawn")
+os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+
+import vllm_families  # noqa: E402
+
+PROMPTS = ([1, 2, 3, 4], [290, 7, 7], [42])
+WIDE = {"hidden_size": 256, "num_attention_heads": 4}
+
+
+def configurations():
+    import transformers as tf
+    wide = {**vllm_families.COMMON, **WIDE}
+    return {
+        "llama": lambda: tf.LlamaForCausalLM(tf.LlamaConfig(**wide)),
+        "tied": lambda: tf.LlamaForCausalLM(tf.LlamaConfig(**{**wide, "tie_word_embeddings": True})),
+        "moe": lambda: tf.Qwen3MoeForCausalLM(tf.Qwen3MoeConfig(
+            **wide, head_dim=64, num_experts=8, num_experts_per_tok=2, moe_intermediate_size=64, decoder_sparse_step=1,
+            mlp_only_layers=[])),
+    }
+
+
+def make(kind, folder, seed):
+    vllm_families.FAMILIES["serving"] = (configurations()[kind], False)
+    vllm_families.save("serving", folder, seed=seed)
+
+
+def engine(folder, load_format="loadplan", extra=None, **options):
+    from vllm import LLM
+    import loadplan.vllm_plugin
+    loadplan.vllm_plugin.register()
+    loadplan.vllm_plugin.register()
+    return LLM(**{**dict(model=folder, skip_tokenizer_init=True, dtype="float32", enforce_eager=True, max_model_len=64,
+                         enable_prefix_caching=False, load_format=load_format, model_loader_extra_config=extra or {}), **options})
+
+
+def tokens(llm):
+    from vllm import SamplingParams
+    said = llm.generate([{"prompt_token_ids": p} for p in PROMPTS],
+                        SamplingParams(temperature=0, max_tokens=12, detokenize=False), use_tqdm=False)
+    return [list(one.outputs[0].token_ids) for one in said]
+
+
+def in_child(function, *arguments):
+    """The result of a call in a forked child; its exception's text is raised here."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        try:
+            result = True, function(*arguments)
+        except BaseException:  # noqa: BLE001
+            result = False, traceback.format_exc()
+        with os.fdopen(writer, "wb") as f:
+            pickle.dump(result, f)
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as f:
+        raw = f.read()
+    os.waitpid(child, 0)
+    good, result = pickle.loads(raw) if raw else (False, "the process died")
+    if not good:
+        raise AssertionError(result)
+    return result
+
+
+@contextlib.contextmanager
+def logged():
+    """The lines that loadplan logs."""
+    import logging
+    lines: list[str] = []
+
+    class Keep(logging.Handler):
+        def emit(self, record):
+            lines.append(record.getMessage())
+
+    log, handler = logging.getLogger("loadplan"), Keep()
+    before = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield lines
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before)
