@@ -1,3 +1,4 @@
+set -e
 . "$SUITE/changed.bash"
 mkdir -p repository/.git repository/sub
 printf 'dest_vanished layers.* gone on purpose\n' > accepted

@@ -1,3 +1,4 @@
+set -e
 . "$SUITE/changed.bash"
 mkdir -p repository/.git repository/ci elsewhere/.git
 cp ./*.lpt repository/ci; cp ./*.lpt elsewhere
