@@ -129,4 +129,14 @@ LP_HOST_DEVICE static inline int64_t lp_localised_byte(int64_t expert, int64_t r
     return ((row / part * experts + expert) * part + row % part) * row_bytes + byte;
 }
 
+/* Byte of a tensor packed by tiles of 256 rows and 128 columns of K, for kernels of this project on Hopper. `row`
+ * counts as the tile does: lp_row_gran8 of gate and up, the row itself of down. row_bytes is what 128 columns take in a
+ * row: 64 of FP4 weights, 4 or 8 of scales; row_steps is the number of 128 columns in a row. */
+LP_HOST_DEVICE static inline int64_t lp_tile_byte(int64_t expert, int64_t row, int64_t byte, int64_t rows,
+                                                  int64_t row_steps, int64_t row_bytes)
+{
+    const int64_t tile = expert * (rows / 256) + row / 256;
+    return ((tile * row_steps + byte / row_bytes) * 256 + row % 256) * row_bytes + byte % row_bytes;
+}
+
 #endif

@@ -79,6 +79,14 @@ static lp_status choose_rows(lp_picture *p, lp_error *err)
         p->axis[a].drawn = shown < p->geometry.extent[a] ? shown : p->geometry.extent[a];
         cells *= p->axis[a].drawn;
     }
+    /* Of a tile of many rows the first ones say it all: cut its outermost axis. */
+    for (int32_t a = 0; a < p->layout->axes && cells > LP_PICTURE_CELLS; a++) {
+        if (!is_row(p->layout, a) || !is_constant(p->layout, a))
+            continue;
+        const int64_t others = cells / p->axis[a].drawn, shown = LINES / others > 0 ? LINES / others : 1;
+        p->axis[a].drawn = shown < p->axis[a].drawn ? shown : p->axis[a].drawn;
+        cells = others * p->axis[a].drawn;
+    }
     if (cells > LP_PICTURE_CELLS)
         return lp_fail(err, LP_E_INTERNAL, "layout '%s' has too many rows for a picture", p->layout->id);
     return LP_OK;

@@ -51,7 +51,7 @@ typedef struct lp_layout_list {
     int32_t count;
 } lp_layout_list;
 
-extern const lp_layout_list lp_layouts_gran8, lp_layouts_packed, lp_layouts_trt, lp_layouts_localised;
+extern const lp_layout_list lp_layouts_gran8, lp_layouts_packed, lp_layouts_trt, lp_layouts_localised, lp_layouts_sm90;
 
 /* ---- a layout of given sizes ---- */
 

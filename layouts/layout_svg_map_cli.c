@@ -196,17 +196,21 @@ static void place_text(const lp_picture *p, char *buffer, size_t buffer_bytes)
     }
 }
 
-/* What follows the part shown: "then b + 512, w + 16384". */
+/* What follows the part shown: "g = 2 at 2048, k = 1 at 16384". Three axes have room; the drawing of axes has them all.
+ */
 static void next_text(const lp_picture *p, char *buffer, size_t buffer_bytes)
 {
     size_t used = 0;
+    int named = 0;
     buffer[0] = '\0';
-    for (int32_t i = p->layout->axes - 1; i >= 0 && used < buffer_bytes; i--) {
+    for (int32_t i = p->layout->axes - 1; i >= 0 && used < buffer_bytes && named < 3; i--) {
         const int32_t a = p->layout->memory_order[i];
-        if (p->axis[a].drawn < p->geometry.extent[a])
-            used += (size_t)snprintf(buffer + used, buffer_bytes - used, "%s%s = %" PRId64 " at %" PRId64,
-                                     used == 0 ? "" : ", ", p->layout->axis[a].name, p->axis[a].drawn,
-                                     p->axis[a].drawn * p->geometry.stride[a]);
+        if (p->axis[a].drawn == p->geometry.extent[a])
+            continue;
+        named++;
+        used += (size_t)snprintf(buffer + used, buffer_bytes - used, "%s%s = %" PRId64 " at %" PRId64,
+                                 used == 0 ? "" : ", ", p->layout->axis[a].name, p->axis[a].drawn,
+                                 p->axis[a].drawn * p->geometry.stride[a]);
     }
 }
 

@@ -3,7 +3,7 @@
 #include "layouts/layout_private.h"
 
 static const lp_layout_list *const lists[] = {&lp_layouts_gran8, &lp_layouts_packed, &lp_layouts_trt,
-                                              &lp_layouts_localised};
+                                              &lp_layouts_localised, &lp_layouts_sm90};
 enum { LISTS = sizeof lists / sizeof lists[0] };
 
 int32_t lp_layout_count(void)

@@ -133,6 +133,12 @@ def halves(x):
     return np.stack([x[:, :n // 2], x[:, n // 2:]])
 
 
+def tiles(x, row_bytes):
+    """256 rows by 128 columns of K, row_bytes of each row, in one piece"""
+    e, n, c = x.shape
+    return x.reshape(e, n // 256, 256, c // row_bytes, row_bytes).transpose(0, 1, 3, 2, 4)
+
+
 def same(x):
     return x
 
@@ -142,11 +148,11 @@ WEIGHT = {"mxfp4": ("U8", lambda k: k // 2), "nvfp4": ("U8", lambda k: k // 2), 
           "fp8_block128": ("F8_E4M3", lambda k: k), "bf16": ("BF16", lambda k: 2 * k)}
 SCALE = {"mxfp4": ("U8", lambda k: k // 32), "nvfp4": ("F8_E4M3", lambda k: k // 16),
          "mxfp8": ("U8", lambda k: k // 32), "fp8_block128": ("F32", lambda k: k // 128 * 4)}
-ROWS = {"": gran8, "shared": gran8, "packed": packed, "trt": trt, "localised": gran8}
+ROWS = {"": gran8, "shared": gran8, "packed": packed, "trt": trt, "localised": gran8, "sm90": gran8}
 
 
 def parse(name):
-    match = re.fullmatch(r"(mxfp4|nvfp4|mxfp8|bf16|fp8_block128)(?:_(shared|packed|trt|localised))?_(l1|l2)_(weight|scale)",
+    match = re.fullmatch(r"(mxfp4|nvfp4|mxfp8|bf16|fp8_block128)(?:_(shared|packed|trt|localised|sm90))?_(l1|l2)_(weight|scale)",
                          name)
     assert match, f"no composition for {name}"
     form, variant, projection, part = match.groups()
@@ -160,6 +166,8 @@ def compose(name, x):
         return x
     if form == "bf16" and variant == "trt":
         return columns64(trt_bf16(x) if first else shuffle32(x))
+    if variant == "sm90":
+        return tiles(gran8(x) if first else x, 64 if not is_scale else 4 if form == "mxfp4" else 8)
     if is_scale:
         w = words(x)
         if variant == "trt":

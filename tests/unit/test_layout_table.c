@@ -204,6 +204,11 @@ static int64_t written_out(const lp_layout *layout, const lp_layout_sizes *sizes
     lp_layout_shape shape;
     assert_int_equal(lp_layout_describe(layout, sizes, &shape, NULL), LP_OK);
     const int64_t row_bytes = shape.bytes / sizes->experts / rows;
+    if (strstr(layout->id, "_sm90_") != NULL) {
+        const int64_t steps = (first ? sizes->hidden : sizes->intermediate) / 128;
+        return lp_tile_byte(place->expert, first ? lp_row_gran8(half, place->row) : place->row, place->byte, rows,
+                            steps, row_bytes / steps);
+    }
     if (strstr(layout->id, "bf16_trt") != NULL) { /* columns of 64 elements */
         const int64_t row = first ? lp_row_trt_bf16(half, place->row) : lp_down_row_trt(place->row);
         return place->expert * rows * row_bytes + place->byte / 128 * rows * 128 + row * 128 + place->byte % 128;
