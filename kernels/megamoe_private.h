@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Inside the room of kernels: how a call is made of stages, and what one stage leaves in the workspace for the next.
+ *
+ *   route + gather    ids -> rows sorted by expert; x into those rows, quantised where the format says so
+ *   projections       one path of the table below: rows -> h -> BF16 rows [rows, H]
+ *   combine           rows -> y
+ *
+ * Rows. Every route (token t, choice j; route number t * k + j) of a local expert gets a row. Rows of one expert lie
+ * together in ascending route number, experts in ascending order, and each expert starts at a multiple of `align`; rows
+ * between its last route and the next multiple are padding. Nothing a row holds depends on where the row lies.
+ *
+ * C and CUDA both include this file.
+ */
+#ifndef LOADPLAN_MEGAMOE_PRIVATE_H
+#define LOADPLAN_MEGAMOE_PRIVATE_H
+
+#include "kernels/megamoe.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- weights ---- */
+
+typedef enum lp_moe_family {
+    LP_MOE_CONTRACT = 0, /* the layouts of SM100 kernels: mxfp4_l1_weight .. */
+    LP_MOE_PACKED = 1    /* the tile-packed layouts of this GPU: mxfp4_sm90_l1_weight .. */
+} lp_moe_family;
+
+/* Of weights that passed lp_megamoe_check. */
+lp_moe_family lp_moe_family_of(const lp_megamoe_weights *weights);
+
+/* Checks sizes and switches of a shape alone. */
+lp_status lp_moe_check_shape(const lp_megamoe_shape *shape, lp_error *err);
+
+/* ---- routing ---- */
+
+/* What the gather makes of a token's row of x. `width` is the columns of K in one unit. */
+typedef enum lp_moe_gather {
+    LP_MOE_GATHER_NONE = 0,   /* routes only */
+    LP_MOE_GATHER_FP8 = 1,    /* E4M3 rows [rows, H], FP32 scales [rows, H/128] */
+    LP_MOE_GATHER_BF16 = 2,   /* BF16 rows [rows, H] */
+    LP_MOE_GATHER_W4_FP8 = 3, /* as w4_operand.cuh orders the operand of register-A products, E4M3 */
+    LP_MOE_GATHER_W4_BF16 = 4 /* the same, BF16 */
+} lp_moe_gather;
+
+/* At most `chunk_rows` rows of one expert: what one pass over its weights serves. Chunks are numbered in the order of
+ * experts, and of rows within an expert. */
+typedef struct lp_moe_chunk {
+    int32_t expert;
+    int32_t row;   /* its first row */
+    int32_t width; /* rows up to the next multiple of `align`, at most chunk_rows */
+    int32_t valid; /* rows that are routes; the others are padding at the end */
+    int32_t first; /* number of the expert's first chunk */
+    int32_t count; /* chunks of the expert */
+    int32_t unused[2];
+} lp_moe_chunk;
+
+/* Device memory that routing fills. */
+typedef struct lp_moe_routes {
+    int32_t *count;       /* [E] routes of the expert */
+    int32_t *start;       /* [E + 1] its first row; start[E] is the number of rows with padding */
+    int32_t *first_chunk; /* [E] */
+    int32_t *row_route;   /* [rows] route number, -1 in padding */
+    float *row_weight;    /* [rows] topk_weight of the route, 0 in padding */
+    int32_t *route_row;   /* [cap * k] row of the route, -1 when masked or past the last token */
+    lp_moe_chunk *chunk;  /* [chunks_cap] */
+    int32_t *chunks;      /* [1] in use */
+    int32_t *sync;        /* [sync_words] set to 0: counters of the projections */
+} lp_moe_routes;
+
+typedef struct lp_moe_route_job {
+    lp_moe_routes routes;
+    int64_t experts, hidden, top_k, max_tokens; /* max_tokens: the tokens_bound in force */
+    int64_t first_expert;
+    int32_t align, chunk_rows; /* both multiples of 8; chunk_rows is a multiple of align */
+    int32_t sync_words;
+    lp_dtype x_dtype, id_dtype;
+    lp_moe_gather gather;
+    const void *x, *topk_ids;
+    const float *x_scale, *topk_weight;
+    const int32_t *tokens;
+    int32_t *received; /* or NULL */
+    void *rows;        /* gathered x */
+    float *row_scale;  /* gathered scales of E4M3 rows */
+} lp_moe_route_job;
+
+/* One launch. The following kernel may start early (programmatic launch) and must wait on the grid dependency before it
+ * reads anything of these. */
+lp_status lp_moe_route(const lp_moe_route_job *job, void *stream, lp_error *err);
+
+/* Most rows with padding, and most chunks, that any routing of `routes` routes over E experts makes. */
+int64_t lp_moe_rows_cap(int64_t routes, int64_t experts, int64_t align);
+int64_t lp_moe_chunks_cap(int64_t routes, int64_t experts, int64_t chunk_rows);
+
+typedef struct lp_moe_combine_job {
+    int64_t hidden, top_k, max_tokens;
+    const int32_t *tokens, *route_row;
+    const float *topk_weight; /* multiplies rows in FP32, or NULL: rows are added as they are */
+    const void *rows;         /* BF16 [rows, H] */
+    void *y;                  /* BF16 [cap, H] */
+} lp_moe_combine_job;
+
+/* One launch, as a programmatic dependent of the projections when `early`. */
+lp_status lp_moe_combine(const lp_moe_combine_job *job, bool early, void *stream, lp_error *err);
+
+/* ---- paths: the projections of one format ---- */
+
+typedef struct lp_moe_call {
+    const lp_megamoe_shape *shape; /* defaults filled in: tokens_bound > 0, activation_alpha != 0 */
+    const lp_megamoe_weights *weights;
+    const lp_megamoe_io *io;
+    lp_moe_family family;
+    char *workspace; /* 256-byte aligned */
+    void *stream;
+} lp_moe_call;
+
+typedef struct lp_moe_path {
+    const char *name;
+    /* Whether it computes this shape on weights of this family. Sizes have passed lp_moe_check_shape. */
+    bool (*takes)(const lp_megamoe_shape *shape, lp_moe_family family);
+    int64_t (*workspace)(const lp_megamoe_shape *shape);      /* bytes, for max_tokens; -1: overflow */
+    lp_status (*run)(const lp_moe_call *call, lp_error *err); /* enqueues all stages; NULL without CUDA */
+} lp_moe_path;
+
+/* In megamoe.c: the paths in order of preference; the first that takes a call runs it. */
+extern const lp_moe_path lp_moe_path_w4_decode;
+
+/* ---- workspace ---- */
+
+/* Hands out 256-byte aligned pieces of a workspace, or only counts when base is NULL. */
+typedef struct lp_moe_space {
+    char *base;
+    int64_t used; /* -1: overflow */
+} lp_moe_space;
+
+void *lp_moe_take(lp_moe_space *space, int64_t count, int64_t element_bytes);
+
+/* The tables of routing. */
+void lp_moe_take_routes(lp_moe_space *space, lp_moe_routes *routes, int64_t experts, int64_t routes_cap, int64_t align,
+                        int64_t chunk_rows, int64_t sync_words);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

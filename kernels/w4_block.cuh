@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the roles of the 4-bit kernel share: its arguments, its shared memory, and the queue of work of a block.
+ *
+ * A block runs alone on its multiprocessor. A piece of work, an item, is a tile of 256 weight rows over all of K for
+ * the tokens of one chunk. Threads 0..511 multiply (four warpgroups, 64 rows each), 512..639 finish tiles (activation,
+ * rounding, output), 640 feeds weights and 672 feeds tokens.
+ */
+#ifndef LOADPLAN_W4_BLOCK_CUH
+#define LOADPLAN_W4_BLOCK_CUH
+
+#include "kernels/w4_decode.h"
+#include "kernels/w4_operand.cuh"
+#include "kernels/w4_ptx.cuh"
+
+constexpr int W4_ROWS = 256, W4_STEP_BYTES = W4_ROWS * 64; /* of a tile; bytes of weights of 128 columns */
+constexpr int W4_GROUPS = 4, W4_MULTIPLIERS = W4_GROUPS * 128, W4_FINISHERS = 128;
+constexpr int W4_WEIGHT_FEEDER = W4_MULTIPLIERS + W4_FINISHERS, W4_TOKEN_FEEDER = W4_WEIGHT_FEEDER + 32;
+constexpr int W4_THREADS = W4_WEIGHT_FEEDER + 128;
+constexpr int W4_QUEUE = 4, W4_MOST_STAGES = 8;
+
+struct w4_projection {
+    const char *weight, *scale; /* packed by tiles */
+    const char *operand;        /* its tokens */
+    const float *operand_scale;
+    int tiles, steps; /* of an expert: rows / 256, K / 128 */
+};
+
+struct w4_arguments {
+    w4_projection projection[2];
+    lp_moe_routes routes;
+    char *h;
+    float *h_scale;
+    const char *zero;
+    void *out; /* BF16 [rows, H] */
+    const float *l1_alpha, *l2_alpha, *l2_activation_scale;
+    int l1_alpha_columns;
+    int hidden, experts, stages;
+    int first_tiles; /* tiles that blocks take before routing is known: experts' first chunks, in order */
+    int activation;
+    float alpha, beta, limit;
+    int *ticket, *ready; /* counters that routing has set to 0: of items; of finished tiles of a chunk's h */
+};
+
+struct w4_item {
+    int projection; /* -1: no more work */
+    int expert, tile, chunk, row, width, valid;
+    int stages;  /* that were or will be filled for it */
+    int dropped; /* its weights were fetched in vain: the expert has no tokens */
+    int unused[3];
+};
+
+template <int FORMAT, int MOST> struct w4_layout {
+    static constexpr bool BF16 = FORMAT == LP_NVFP4;
+    static constexpr int ELEMENT = BF16 ? 2 : 1, SCALE_ROW = BF16 ? 8 : 4; /* bytes: a token's value; a row's scales */
+    static constexpr int STEPS = 2;                                        /* of 128 columns, in a stage */
+    static constexpr int WEIGHTS = 0, SCALES = WEIGHTS + STEPS * W4_STEP_BYTES;
+    static constexpr int TOKENS = SCALES + STEPS * W4_ROWS * SCALE_ROW;
+    static constexpr int TOKEN_SCALES = TOKENS + STEPS * w4_block_bytes(ELEMENT, MOST);
+    static constexpr int STAGE = (TOKEN_SCALES + (BF16 ? 0 : STEPS * MOST * 4) + 1023) / 1024 * 1024;
+    static constexpr int HEADER = 1024, SUMS = MOST * W4_ROWS * 4, OUTPUT = MOST * W4_ROWS * 2;
+    static constexpr int RING = HEADER + SUMS + OUTPUT;
+    static constexpr int bytes(int stages) { return RING + stages * STAGE; }
+};
+
+/* The start of shared memory. Barriers count the rounds of what they guard. */
+struct w4_header {
+    uint64_t full[W4_MOST_STAGES], empty[W4_MOST_STAGES]; /* stages of the ring */
+    uint64_t given[W4_QUEUE], taken[W4_QUEUE];            /* items */
+    uint64_t summed, dumped;                              /* sums handed to the finishers, and taken from there */
+    w4_item item[W4_QUEUE];
+    float most[4][LP_W4_MOST_ROWS / 4]; /* largest |h| of a token by warp of the finishers */
+};
+static_assert(sizeof(w4_header) <= 1024, "the ring starts behind it");
+
+/* A position in the ring or in the queue, and the parity of its round. */
+struct w4_turn {
+    int at, count;
+    uint32_t phase;
+    __device__ __forceinline__ void next()
+    {
+        if (++at == count)
+            at = 0, phase ^= 1;
+    }
+};
+
+#endif

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * 4-bit codes to operands of the matrix unit, exactly.
+ *
+ * A word holds eight E2M1 codes, the lowest nibble first. Its values times its block scale become
+ *   MXFP4  eight E5M2 bytes: E2M1 has one bit of mantissa, so a code times 2^d stays exact for d = -13..13 about the
+ *          row's reference exponent, which goes into the sum's factor at the end;
+ *   NVFP4  four BF16 pairs of 2^-8 * code * scale: at most six significant bits.
+ */
+#ifndef LOADPLAN_W4_CODES_CUH
+#define LOADPLAN_W4_CODES_CUH
+
+#include <stdint.h>
+
+/* The intrinsic masks the selector first; this does not. */
+__device__ __forceinline__ uint32_t w4_permute(uint32_t x, uint32_t y, uint32_t selector)
+{
+    uint32_t r;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(x), "r"(y), "r"(selector));
+    return r;
+}
+
+/* ---- MXFP4 ---- */
+
+enum { W4_SPAN = 26 }; /* exponents from the lowest to the highest scale that a row may have */
+
+/* E5M2 bytes of the magnitudes 0, .5, 1, 1.5 and of 2, 3, 4, 6; a scale adds 4 times its exponent to each but the 0. */
+__device__ __forceinline__ uint32_t w4_magnitudes_low(uint32_t scale, uint32_t reference)
+{
+    return scale * 0x04040400u + (0x3e3c3800u - reference * 0x04040400u);
+}
+__device__ __forceinline__ uint32_t w4_magnitudes_high(uint32_t scale, uint32_t reference)
+{
+    return scale * 0x04040404u + (0x46444240u - reference * 0x04040404u);
+}
+
+/* first: codes 0..3, second: codes 4..7. A code without its sign is the selector of its magnitude. */
+__device__ __forceinline__ void w4_decode_mx(uint32_t word, uint32_t low, uint32_t high, uint32_t &first,
+                                             uint32_t &second)
+{
+    const uint32_t selector = word & 0x77777777u, shifted = word << 4;
+    first = w4_permute(low, high, selector) | (w4_permute(word, shifted, 0x1504) & 0x80808080u);
+    second = w4_permute(low, high, selector >> 16) | (w4_permute(word, shifted, 0x3726) & 0x80808080u);
+}
+
+/* Highest scale byte of a row's first steps -> the reference that leaves most room below it. */
+__device__ __forceinline__ uint32_t w4_reference(uint32_t highest)
+{
+    return min(max(static_cast<int>(highest) - 6, 13), 241);
+}
+
+/* ---- NVFP4 ---- */
+
+__device__ __forceinline__ uint32_t w4_multiply_pair(uint32_t x, uint32_t y)
+{
+    uint32_t r;
+    asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(x), "r"(y));
+    return r;
+}
+
+/* UE4M3 byte -> BF16 pair of scale * 2^118: its bits, seen as BF16, are scale * 2^-120, subnormal ones included. */
+__device__ __forceinline__ uint32_t w4_scale_nv(uint32_t byte)
+{
+    return w4_multiply_pair(w4_multiply_pair(byte * 0x00100010u, 0x7f007f00u), 0x77007700u);
+}
+
+/* pair[i]: codes i and i + 4. One multiplication moves sign and magnitude of a nibble to their places, value * 2^-126.
+ */
+__device__ __forceinline__ void w4_decode_nv(uint32_t word, uint32_t scale, uint32_t (&pair)[4])
+{
+    const uint32_t upper = word >> 8;
+    pair[0] = w4_multiply_pair(((word & 0x000f000fu) * 0x1040u) & 0x81c081c0u, scale);
+    pair[1] = w4_multiply_pair(((word & 0x00f000f0u) * 0x0104u) & 0x81c081c0u, scale);
+    pair[2] = w4_multiply_pair(((upper & 0x000f000fu) * 0x1040u) & 0x81c081c0u, scale);
+    pair[3] = w4_multiply_pair(((upper & 0x00f000f0u) * 0x0104u) & 0x81c081c0u, scale);
+}
+
+#endif

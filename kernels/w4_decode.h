@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The path of 4-bit weights for few tokens an expert, between its host part and its kernel. */
+#ifndef LOADPLAN_W4_DECODE_H
+#define LOADPLAN_W4_DECODE_H
+
+#include "kernels/megamoe_private.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    LP_W4_ALIGN = 8,      /* rows of an expert come in eights, the unit of a matrix product's columns */
+    LP_W4_MOST_ROWS = 128 /* of a chunk, over all variants of the kernel */
+};
+
+typedef struct lp_w4_areas {
+    lp_moe_routes routes;
+    void *x, *h;              /* operands of the projections: E4M3 or BF16, in the order of w4_operand.cuh */
+    float *x_scale, *h_scale; /* [chunk][K / 128][width], with E4M3 */
+    void *zero;               /* one step of zeros for an odd number of steps */
+    void *out;                /* BF16 [rows, H] */
+} lp_w4_areas;
+
+void lp_w4_take(lp_moe_space *space, const lp_megamoe_shape *shape, lp_w4_areas *areas);
+
+lp_status lp_w4_decode_run(const lp_moe_call *call, lp_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

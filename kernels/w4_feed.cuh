@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The two feeding threads of a block. One takes items and streams their weights, the other brings the tokens; both fill
+ * the same stages, so that weights keep flowing while tokens are waited for.
+ *
+ * Items are numbered: first the tiles that are fetched before routing is known, in the order of experts; then all tiles
+ * of the first projection by chunk, then all of the second one. Whoever draws a number runs it, so the items that an
+ * item of the second projection waits for are always done or running.
+ */
+#ifndef LOADPLAN_W4_FEED_CUH
+#define LOADPLAN_W4_FEED_CUH
+
+#include "kernels/moe_launch.cuh"
+#include "kernels/w4_block.cuh"
+
+__device__ __forceinline__ void w4_serve(w4_item &item, const lp_moe_chunk &chunk, int number)
+{
+    item.expert = chunk.expert;
+    item.chunk = number;
+    item.row = chunk.row;
+    item.width = chunk.width;
+    item.valid = chunk.valid;
+}
+
+/* The item of a number past the first tiles. False: it was one of them. */
+__device__ __forceinline__ bool w4_find_item(const w4_arguments &p, int number, int chunks, w4_item &item)
+{
+    item.dropped = 0;
+    item.projection = 0;
+    if (number >= chunks * p.projection[0].tiles) {
+        number -= chunks * p.projection[0].tiles;
+        item.projection = number < chunks * p.projection[1].tiles ? 1 : -1;
+    }
+    if (item.projection < 0)
+        return true;
+    const w4_projection &projection = p.projection[item.projection];
+    const lp_moe_chunk any = p.routes.chunk[number / projection.tiles]; /* of the right expert */
+    const int in_expert = number - any.first * projection.tiles;        /* chunks of one tile follow one another */
+    const int own = any.first + in_expert % any.count;
+    item.tile = in_expert / any.count;
+    item.stages = (projection.steps + 1) / 2;
+    w4_serve(item, own == number / projection.tiles ? any : p.routes.chunk[own], own);
+    return item.projection == 1 || own != any.first || any.expert * projection.tiles + item.tile >= p.first_tiles;
+}
+
+/* One stage of weights: 256 columns of a tile. The second half of an odd last one repeats the first; its tokens are 0.
+ */
+template <int FORMAT, int MOST>
+__device__ __forceinline__ void w4_fill_weights(const w4_arguments &p, w4_header &h, uint32_t ring, const w4_turn &turn,
+                                                const w4_item &item, int k, uint64_t policy)
+{
+    using L = w4_layout<FORMAT, MOST>;
+    const w4_projection &projection = p.projection[item.projection];
+    const int64_t step = (static_cast<int64_t>(item.expert) * projection.tiles + item.tile) * projection.steps + 2 * k;
+    const char *const weight = projection.weight + step * W4_STEP_BYTES;
+    const char *const scale = projection.scale + step * (W4_ROWS * L::SCALE_ROW);
+    const uint32_t stage = ring + turn.at * L::STAGE, full = w4_address(&h.full[turn.at]);
+    const uint32_t weight_bytes = W4_STEP_BYTES, scale_bytes = W4_ROWS * L::SCALE_ROW;
+    w4_wait(w4_address(&h.empty[turn.at]), turn.phase ^ 1);
+    w4_arrive_expecting(full, 2 * (weight_bytes + scale_bytes));
+    if (2 * k + 1 < projection.steps) {
+        w4_copy_streamed(stage + L::WEIGHTS, weight, 2 * weight_bytes, full, policy);
+        w4_copy_streamed(stage + L::SCALES, scale, 2 * scale_bytes, full, policy);
+        return;
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        w4_copy_streamed(stage + L::WEIGHTS + i * weight_bytes, weight, weight_bytes, full, policy);
+        w4_copy_streamed(stage + L::SCALES + i * scale_bytes, scale, scale_bytes, full, policy);
+    }
+}
+
+template <int FORMAT, int MOST> __device__ void w4_feed_weights(const w4_arguments &p, w4_header &h, uint32_t ring)
+{
+    w4_turn stage = {0, p.stages, 0}, slot = {0, W4_QUEUE, 0};
+    const uint64_t policy = w4_stream_policy();
+    int number = atomicAdd(p.ticket, 1), filled = 0;
+    const bool is_first = number < p.first_tiles;
+    w4_item item = {};
+    if (is_first) {
+        item.expert = number / p.projection[0].tiles;
+        item.tile = number % p.projection[0].tiles;
+        item.stages = (p.projection[0].steps + 1) / 2;
+        for (; filled < min(item.stages, p.stages); filled++, stage.next())
+            w4_fill_weights<FORMAT, MOST>(p, h, ring, stage, item, filled, policy);
+    }
+    moe_wait_for_inputs();
+    const int chunks = *p.routes.chunks;
+    if (is_first && p.routes.count[item.expert] > 0) {
+        const int chunk = p.routes.first_chunk[item.expert];
+        w4_serve(item, p.routes.chunk[chunk], chunk);
+    } else if (is_first) {
+        item.dropped = 1;
+        item.stages = filled;
+    } else {
+        while (!w4_find_item(p, number - p.first_tiles, chunks, item))
+            number = atomicAdd(p.ticket, 1);
+    }
+    for (;; slot.next()) {
+        w4_wait(w4_address(&h.taken[slot.at]), slot.phase ^ 1);
+        h.item[slot.at] = item;
+        w4_arrive(w4_address(&h.given[slot.at]));
+        if (item.projection < 0)
+            return;
+        number = atomicAdd(p.ticket, 1); /* in flight while the stages are filled */
+        for (; filled < item.stages; filled++, stage.next())
+            w4_fill_weights<FORMAT, MOST>(p, h, ring, stage, item, filled, policy);
+        filled = 0;
+        /* the first tiles were all drawn before the first number past them */
+        while (!w4_find_item(p, number - p.first_tiles, chunks, item))
+            number = atomicAdd(p.ticket, 1);
+    }
+}
+
+template <int FORMAT, int MOST> __device__ void w4_feed_tokens(const w4_arguments &p, w4_header &h, uint32_t ring)
+{
+    using L = w4_layout<FORMAT, MOST>;
+    w4_turn stage = {0, p.stages, 0}, slot = {0, W4_QUEUE, 0};
+    moe_wait_for_inputs();
+    for (;; slot.next()) {
+        w4_wait(w4_address(&h.given[slot.at]), slot.phase);
+        const w4_item item = h.item[slot.at];
+        w4_arrive(w4_address(&h.taken[slot.at]));
+        if (item.projection < 0)
+            return;
+        if (item.dropped) {
+            for (int k = 0; k < item.stages; k++, stage.next()) {
+                w4_wait(w4_address(&h.empty[stage.at]), stage.phase ^ 1);
+                w4_arrive(w4_address(&h.full[stage.at]));
+            }
+            continue;
+        }
+        const w4_projection &projection = p.projection[item.projection];
+        if (item.projection == 1) {
+            while (w4_read_counter(p.ready + item.chunk) < p.projection[0].tiles)
+                __nanosleep(32);
+            w4_proxy_fence();
+        }
+        const int steps = projection.steps;
+        const uint32_t block = w4_block_bytes(L::ELEMENT, item.width), scales = L::BF16 ? 0 : item.width * 4;
+        const char *const operand = projection.operand + static_cast<int64_t>(item.row) * steps * (128 * L::ELEMENT);
+        const float *const scale = projection.operand_scale + static_cast<int64_t>(item.row) * steps;
+        for (int k = 0; k < item.stages; k++, stage.next()) {
+            const uint32_t to = ring + stage.at * L::STAGE, full = w4_address(&h.full[stage.at]);
+            w4_wait(w4_address(&h.empty[stage.at]), stage.phase ^ 1);
+            w4_arrive_expecting(full, 2 * (block + scales));
+            const int halves = 2 * k + 1 < steps ? 2 : 1;
+            w4_copy(to + L::TOKENS, operand + 2 * k * static_cast<int64_t>(block), halves * block, full);
+            if (halves == 1)
+                w4_copy(to + L::TOKENS + block, p.zero, block, full);
+            if (!L::BF16) {
+                w4_copy(to + L::TOKEN_SCALES, scale + 2 * k * item.width, halves * scales, full);
+                if (halves == 1)
+                    w4_copy(to + L::TOKEN_SCALES + scales, p.zero, scales, full);
+            }
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The finishing threads: sums of a tile to the tokens of the second projection, or to output rows.
+ *
+ * In the first projection rows g are gate and rows g + 8 up, so a thread holds both of its column, and a tile gives 128
+ * columns of h: one unit of its quantisation.
+ */
+#ifndef LOADPLAN_W4_FINISH_CUH
+#define LOADPLAN_W4_FINISH_CUH
+
+#include "kernels/moe_activation.cuh"
+#include "kernels/w4_block.cuh"
+
+#include <cuda_bf16.h>
+#include <cuda_fp8.h>
+
+__device__ __forceinline__ void w4_sums_taken(w4_header &h)
+{
+    __syncwarp();
+    if (threadIdx.x % 32 == 0)
+        w4_arrive(w4_address(&h.dumped));
+}
+
+/* h of a thread's two tokens 8j + 2q, 8j + 2q + 1 in each of the four row groups. */
+template <int FORMAT>
+__device__ __forceinline__ void w4_activate(const w4_arguments &p, const w4_item &item, const float4 *sums, int j,
+                                            float (&value)[W4_GROUPS][2])
+{
+    constexpr bool BF16 = FORMAT == LP_NVFP4;
+    const int thread = threadIdx.x % 128, first = item.row + 8 * j + 2 * (thread % 4);
+    float gate_alpha = 1.0f, up_alpha = 1.0f, weight[2] = {1.0f, 1.0f};
+    if (BF16) {
+        gate_alpha = p.l1_alpha[item.expert * p.l1_alpha_columns];
+        up_alpha = p.l1_alpha[item.expert * p.l1_alpha_columns + p.l1_alpha_columns - 1];
+    } else { /* the router's weight belongs into h */
+        weight[0] = p.routes.row_weight[first];
+        weight[1] = p.routes.row_weight[first + 1];
+    }
+#pragma unroll
+    for (int w = 0; w < W4_GROUPS; w++) {
+        const float4 v = sums[(w * (item.width / 8) + j) * 128 + thread]; /* gate, gate, up, up */
+        value[w][0] =
+            weight[0] * moe_activate(p.activation, p.alpha, p.beta, p.limit, v.x * gate_alpha, v.z * up_alpha);
+        value[w][1] =
+            weight[1] * moe_activate(p.activation, p.alpha, p.beta, p.limit, v.y * gate_alpha, v.w * up_alpha);
+    }
+}
+
+/* Rounds 8 tokens of h into `output`, in the order of the operand: to E4M3 with a scale for each token. */
+__device__ __forceinline__ void w4_round_h_fp8(const w4_arguments &p, w4_header &h, const w4_item &item,
+                                               const float (&value)[W4_GROUPS][2], int j, char *output)
+{
+    const int thread = threadIdx.x % 128, warp = thread / 32, g = thread % 32 / 4, n = 8 * j + 2 * (thread % 4);
+    for (int c = 0; c < 2; c++) {
+        float most = 0.0f;
+        for (int w = 0; w < W4_GROUPS; w++)
+            most = fmaxf(most, fabsf(value[w][c]));
+        for (int d = 4; d < 32; d *= 2)
+            most = fmaxf(most, __shfl_xor_sync(~0u, most, d));
+        if (g == 0)
+            h.most[warp][n + c] = most;
+    }
+    w4_sync<1, W4_FINISHERS>();
+    for (int c = 0; c < 2; c++) {
+        const float most = fmaxf(fmaxf(h.most[0][n + c], h.most[1][n + c]), fmaxf(h.most[2][n + c], h.most[3][n + c]));
+        const float scale = __fdiv_rn(fmaxf(most, 1e-10f), 448.0f);
+        for (int w = 0; w < W4_GROUPS; w++)
+            output[w4_operand_byte(1, item.width, n + c, w * 32 + warp * 8 + g)] =
+                static_cast<char>(__nv_cvt_float_to_fp8(__fdiv_rn(value[w][c], scale), __NV_SATFINITE, __NV_E4M3));
+        if (warp == 0 && g == 0)
+            p.h_scale[static_cast<int64_t>(item.row) * p.projection[1].steps + item.tile * item.width + n + c] = scale;
+    }
+}
+
+/* The same, to BF16. */
+__device__ __forceinline__ void w4_round_h_bf16(const w4_item &item, const float (&value)[W4_GROUPS][2], int j,
+                                                char *output)
+{
+    const int thread = threadIdx.x % 128, warp = thread / 32, g = thread % 32 / 4, n = 8 * j + 2 * (thread % 4);
+    for (int c = 0; c < 2; c++)
+        for (int w = 0; w < W4_GROUPS; w++)
+            *reinterpret_cast<__nv_bfloat16 *>(output + w4_operand_byte(2, item.width, n + c, w * 32 + warp * 8 + g)) =
+                __float2bfloat16_rn(value[w][c]);
+}
+
+template <int FORMAT>
+__device__ __forceinline__ void w4_finish_h(const w4_arguments &p, w4_header &h, const w4_item &item,
+                                            const float4 *sums, char *output)
+{
+    constexpr int ELEMENT = FORMAT == LP_NVFP4 ? 2 : 1;
+    const int thread = threadIdx.x % 128, block = w4_block_bytes(ELEMENT, item.width);
+    w4_sync<1, W4_FINISHERS>(); /* the last tile's output has left shared memory */
+    for (int j = 0; j < item.width / 8; j++) {
+        float value[W4_GROUPS][2];
+        w4_activate<FORMAT>(p, item, sums, j, value);
+        if (FORMAT == LP_NVFP4)
+            w4_round_h_bf16(item, value, j, output);
+        else
+            w4_round_h_fp8(p, h, item, value, j, output);
+    }
+    w4_sums_taken(h);
+    w4_sync<1, W4_FINISHERS>();
+    char *const to = p.h + static_cast<int64_t>(item.row) * p.projection[1].steps * (128 * ELEMENT) + item.tile * block;
+    for (int i = thread; i < block / 16; i += W4_FINISHERS)
+        reinterpret_cast<uint4 *>(to)[i] = reinterpret_cast<const uint4 *>(output)[i];
+    __threadfence();
+    w4_proxy_fence(); /* other blocks copy it into their shared memory */
+    w4_sync<1, W4_FINISHERS>();
+    if (thread == 0)
+        w4_count(p.ready + item.chunk);
+}
+
+template <int FORMAT>
+__device__ __forceinline__ void w4_finish_output(const w4_arguments &p, w4_header &h, const w4_item &item,
+                                                 const float4 *sums, char *output)
+{
+    const int thread = threadIdx.x % 128, warp = thread / 32, g = thread % 32 / 4, q = thread % 4;
+    float alpha = 1.0f;
+    if (FORMAT == LP_NVFP4) {
+        alpha = p.l2_alpha[item.expert];
+        if (p.l2_activation_scale != nullptr)
+            alpha = __fdiv_rn(alpha, *p.l2_activation_scale);
+    }
+    __nv_bfloat16 *const tile = reinterpret_cast<__nv_bfloat16 *>(output);
+    w4_sync<1, W4_FINISHERS>(); /* the last tile's output has left shared memory */
+    for (int j = 0; j < item.width / 8; j++)
+#pragma unroll
+        for (int w = 0; w < W4_GROUPS; w++) {
+            const float4 v = sums[(w * (item.width / 8) + j) * 128 + thread];
+            __nv_bfloat16 *const to = tile + (8 * j + 2 * q) * W4_ROWS + w * 64 + warp * 16 + g;
+            to[0] = __float2bfloat16_rn(v.x * alpha);
+            to[W4_ROWS] = __float2bfloat16_rn(v.y * alpha);
+            to[8] = __float2bfloat16_rn(v.z * alpha);
+            to[W4_ROWS + 8] = __float2bfloat16_rn(v.w * alpha);
+        }
+    w4_sums_taken(h);
+    w4_sync<1, W4_FINISHERS>();
+    for (int i = thread; i < item.valid * (W4_ROWS / 8); i += W4_FINISHERS) {
+        const int n = i / (W4_ROWS / 8), eight = i % (W4_ROWS / 8);
+        const int64_t to = static_cast<int64_t>(item.row + n) * p.hidden + item.tile * W4_ROWS + eight * 8;
+        *reinterpret_cast<uint4 *>(static_cast<__nv_bfloat16 *>(p.out) + to) =
+            reinterpret_cast<const uint4 *>(output)[i];
+    }
+}
+
+template <int FORMAT> __device__ void w4_finish(const w4_arguments &p, w4_header &h, const float4 *sums, char *output)
+{
+    w4_turn slot = {0, W4_QUEUE, 0};
+    uint32_t round = 0;
+    moe_wait_for_inputs();
+    for (;; slot.next()) {
+        w4_wait(w4_address(&h.given[slot.at]), slot.phase);
+        const w4_item &item = h.item[slot.at]; /* stays there until it is done */
+        if (item.projection < 0)
+            return;
+        if (!item.dropped) {
+            w4_wait(w4_address(&h.summed), round++ & 1);
+            if (item.projection == 0)
+                w4_finish_h<FORMAT>(p, h, item, sums, output);
+            else
+                w4_finish_output<FORMAT>(p, h, item, sums, output);
+        }
+        __syncwarp();
+        if (threadIdx.x % 32 == 0)
+            w4_arrive(w4_address(&h.taken[slot.at]));
+    }
+}
+
+#endif

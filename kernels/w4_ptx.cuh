@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Instructions of Hopper that C++ has no words for: barriers in shared memory, bulk copies, matrix products whose first
+ * operand stays in registers. */
+#ifndef LOADPLAN_W4_PTX_CUH
+#define LOADPLAN_W4_PTX_CUH
+
+#include <stdint.h>
+
+/* ---- shared memory ---- */
+
+__device__ __forceinline__ uint32_t w4_address(const void *shared)
+{
+    return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+}
+
+__device__ __forceinline__ uint4 w4_load16(uint32_t at)
+{
+    uint4 v;
+    asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(at));
+    return v;
+}
+
+__device__ __forceinline__ uint32_t w4_load1(uint32_t at)
+{
+    uint32_t v;
+    asm volatile("ld.shared.u8 %0, [%1];" : "=r"(v) : "r"(at));
+    return v;
+}
+
+__device__ __forceinline__ float2 w4_load_floats(uint32_t at)
+{
+    float2 v;
+    asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(at));
+    return v;
+}
+
+/* ---- barriers: `phase` is the parity of the round that is waited for ---- */
+
+__device__ __forceinline__ void w4_barrier_init(uint32_t barrier, int arrivals)
+{
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
+}
+
+__device__ __forceinline__ void w4_arrive(uint32_t barrier)
+{
+    asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+__device__ __forceinline__ void w4_arrive_expecting(uint32_t barrier, uint32_t bytes)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+
+__device__ __forceinline__ void w4_wait(uint32_t barrier, uint32_t phase)
+{
+    asm volatile("{\n.reg .pred done;\nagain_%=:\n"
+                 "mbarrier.try_wait.parity.shared.b64 done, [%0], %1;\n@!done bra again_%=;\n}" ::"r"(barrier),
+                 "r"(phase)
+                 : "memory");
+}
+
+template <int BARRIER, int THREADS> __device__ __forceinline__ void w4_sync()
+{
+    asm volatile("bar.sync %0, %1;" ::"n"(BARRIER), "n"(THREADS) : "memory");
+}
+
+/* ---- copies into shared memory; each counts its bytes on a barrier ---- */
+
+/* Read once: the first to leave the L2 cache. An explicit evict_normal costs a tenth of the read rate; never use it. */
+__device__ __forceinline__ uint64_t w4_stream_policy()
+{
+    uint64_t policy;
+    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+
+__device__ __forceinline__ void w4_copy_streamed(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier,
+                                                 uint64_t policy)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, "
+                 "[%3], %4;" ::"r"(to),
+                 "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
+                 : "memory");
+}
+
+__device__ __forceinline__ void w4_copy(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+                 "l"(from), "r"(bytes), "r"(barrier)
+                 : "memory");
+}
+
+__device__ __forceinline__ void w4_proxy_fence()
+{
+    asm volatile("fence.proxy.async;" ::: "memory");
+}
+
+/* ---- counters between blocks ---- */
+
+__device__ __forceinline__ int w4_read_counter(const int *counter)
+{
+    int v;
+    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(v) : "l"(counter) : "memory");
+    return v;
+}
+
+__device__ __forceinline__ void w4_count(int *counter)
+{
+    asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(counter) : "memory");
+}
+
+/* ---- matrix products ---- */
+
+__device__ __forceinline__ void w4_mma_fence()
+{
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+__device__ __forceinline__ void w4_mma_commit()
+{
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+/* Waits until at most PENDING groups are in flight. */
+template <int PENDING> __device__ __forceinline__ void w4_mma_wait()
+{
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
+}
+
+/* Operand B: rows of 128 bytes, 128-byte swizzle, eight rows 1,024 bytes apart. `step`: 16-byte units into the row. */
+__device__ __forceinline__ uint64_t w4_operand(uint32_t at, uint32_t step)
+{
+    const uint32_t low = ((at >> 4 & 0x3fff) | 1 << 16) + step;
+    return static_cast<uint64_t>(low) | static_cast<uint64_t>(64) << 32 | static_cast<uint64_t>(1) << 62;
+}
+
+/* d[64, N] (+)= a[64, 32 bytes of K] * b: E5M2 by E4M3 (BF16 false), or BF16 by BF16. `add` 0 drops what d held. */
+#define W4_MMA(shape, types, tail, regs, a0, a1, a2, a3, b, add)                                                       \
+    "{\n.reg .pred p;\nsetp.ne.b32 p, " add ", 0;\nwgmma.mma_async.sync.aligned." shape ".f32." types " {" regs        \
+    "}, {" a0 "," a1 "," a2 "," a3 "}, " b ", p, 1, 1" tail ";\n}"
+#define W4_D4       "%0,%1,%2,%3"
+#define W4_D8       W4_D4 ",%4,%5,%6,%7"
+#define W4_D12      W4_D8 ",%8,%9,%10,%11"
+#define W4_D16      W4_D12 ",%12,%13,%14,%15"
+#define W4_INOUT(o) "+f"(d[o]), "+f"(d[(o) + 1]), "+f"(d[(o) + 2]), "+f"(d[(o) + 3])
+#define W4_IN       "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add)
+
+template <bool BF16, int N>
+__device__ __forceinline__ void w4_mma(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b, int add)
+{
+    static_assert(N == 8 || N == 16 || N == 24 || N == 32, "columns of a product");
+    if constexpr (!BF16 && N == 8)
+        asm volatile(W4_MMA("m64n8k32", "e5m2.e4m3", "", W4_D4, "%4", "%5", "%6", "%7", "%8", "%9")
+                     : W4_INOUT(0)
+                     : W4_IN);
+    if constexpr (!BF16 && N == 16)
+        asm volatile(W4_MMA("m64n16k32", "e5m2.e4m3", "", W4_D8, "%8", "%9", "%10", "%11", "%12", "%13")
+                     : W4_INOUT(0), W4_INOUT(4)
+                     : W4_IN);
+    if constexpr (!BF16 && N == 24)
+        asm volatile(W4_MMA("m64n24k32", "e5m2.e4m3", "", W4_D12, "%12", "%13", "%14", "%15", "%16", "%17")
+                     : W4_INOUT(0), W4_INOUT(4), W4_INOUT(8)
+                     : W4_IN);
+    if constexpr (!BF16 && N == 32)
+        asm volatile(W4_MMA("m64n32k32", "e5m2.e4m3", "", W4_D16, "%16", "%17", "%18", "%19", "%20", "%21")
+                     : W4_INOUT(0), W4_INOUT(4), W4_INOUT(8), W4_INOUT(12)
+                     : W4_IN);
+    if constexpr (BF16 && N == 8)
+        asm volatile(W4_MMA("m64n8k16", "bf16.bf16", ", 0", W4_D4, "%4", "%5", "%6", "%7", "%8", "%9")
+                     : W4_INOUT(0)
+                     : W4_IN);
+    if constexpr (BF16 && N == 16)
+        asm volatile(W4_MMA("m64n16k16", "bf16.bf16", ", 0", W4_D8, "%8", "%9", "%10", "%11", "%12", "%13")
+                     : W4_INOUT(0), W4_INOUT(4)
+                     : W4_IN);
+    if constexpr (BF16 && N == 24)
+        asm volatile(W4_MMA("m64n24k16", "bf16.bf16", ", 0", W4_D12, "%12", "%13", "%14", "%15", "%16", "%17")
+                     : W4_INOUT(0), W4_INOUT(4), W4_INOUT(8)
+                     : W4_IN);
+    if constexpr (BF16 && N == 32)
+        asm volatile(W4_MMA("m64n32k16", "bf16.bf16", ", 0", W4_D16, "%16", "%17", "%18", "%19", "%20", "%21")
+                     : W4_INOUT(0), W4_INOUT(4), W4_INOUT(8), W4_INOUT(12)
+                     : W4_IN);
+}
+
+#endif
