@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The commands of this room: explain, replay, serve, verify. */
 #include "replayer/replay_cli.h"
+#include "replayer/report_cli.h"
 
 static const lp_option replay_options[] = {
     {"checkpoint", 0, "PATH", NULL, "a safetensors file, an index or a folder"},
@@ -55,6 +56,12 @@ static const lp_option explain_options[] = {
 static const lp_option doctor_options[] = {
     {"require", 0, "LIST", NULL, "exit with 1 unless all of these are there: cuda,nccl,io_uring,o_direct,cached"},
     {"format", 0, "FORMAT", "text|json", "how to print (default text)"},
+};
+
+static const lp_option report_options[] = {
+    {"against", 0, "BASE", NULL, "also show what changed since that trace"},
+    {"output", 'o', "FILE", NULL, "the page to write"},
+    {"force", 'f', NULL, NULL, "replace an existing page"},
 };
 
 #define COUNT(list) (int)(sizeof(list) / sizeof(list)[0])
@@ -116,6 +123,19 @@ const lp_command lp_replayer_commands[] = {
      .least = 1,
      .most = 1,
      .run = lp_cli_serve},
+    {.name = "report",
+     .arguments = "TRACE -o FILE.html",
+     .summary = "write a page that shows a trace, or what changed between two",
+     .details =
+         "One HTML file without scripts that loads nothing: findings, a map of every destination's bytes by source, "
+         "families, fallbacks with the loader's lines, and what each rank carries; with --against the "
+         "difference first. For phones, paper, light and dark.\n\n"
+         "Example:  loadplan report pr.lpt --against main.lpt -o report.html",
+     .options = report_options,
+     .option_count = COUNT(report_options),
+     .least = 1,
+     .most = 1,
+     .run = lp_cli_report},
     {.name = "verify",
      .arguments = "TRACE",
      .summary = "load again and compare with an earlier load",

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Strips of a report: which source fills how much of each part of one destination. A map may have 10^10 runs, but how
+ * many of its bytes lie below an address is a matter of its modes, so nothing is walked and nothing is guessed. */
+#include "replayer/report.h"
+
+#include <stdlib.h>
+
+/* Bytes of a box that lie below `end`. Boxes are nested: of each mode, outermost first, all steps but the one that
+ * holds `end` are wholly below it or wholly above. */
+static int64_t box_below(const lp_box *box, int64_t dst_elem, int64_t end)
+{
+    const int64_t run = box->run * dst_elem;
+    int64_t rest = end - box->dst_off, inner = run, below = 0;
+    if (rest <= 0)
+        return 0;
+    for (int32_t m = 0; m < box->rank; m++)
+        inner *= box->mode[m].extent;
+    for (int32_t m = 0; m < box->rank; m++) {
+        const lp_mode *mode = &box->mode[m];
+        const int64_t step = rest / mode->dst_stride;
+        if (step >= mode->extent)
+            return below + inner;
+        inner /= mode->extent;
+        below += step * inner;
+        rest -= step * mode->dst_stride;
+    }
+    return below + (rest < run ? rest : run);
+}
+
+/* Bytes that a map writes in [lo, hi). */
+static int64_t map_between(const lp_map *map, int64_t lo, int64_t hi, int64_t *looks)
+{
+    int64_t sum = 0;
+    if (hi <= map->dst_lo || lo >= map->dst_hi)
+        return 0;
+    for (int32_t b = 0; b<map->nbox && * looks> 0 && map->box[b].dst_off < hi; b++, (*looks)--)
+        sum += box_below(&map->box[b], map->dst_elem, hi) - box_below(&map->box[b], map->dst_elem, lo);
+    return sum;
+}
+
+/* ---- slots ---- */
+
+/* Whatever writes the destination, in one list: records by place, then refusals, then derives. */
+typedef struct writer {
+    const lp_map *map; /* NULL: the whole destination */
+    int64_t off;
+    uint32_t rank; /* the highest one that writes a byte has it */
+    uint8_t code;  /* slot * 2 + shade */
+} writer;
+
+/* Ranks: the engine's own loading below what the plan writes, fills at the beginning below names, names by their
+ * recorded order, derives on top. */
+enum { RANK_FALLBACK = 1, RANK_BEGIN = 2, RANK_NAME = 3 };
+
+/* What one writer has in one part of the strip. */
+typedef struct part {
+    int64_t bytes;
+    uint32_t rank;
+    uint8_t code;
+} part;
+
+typedef struct stripper {
+    lp_strip *out;
+    const lp_report_rows *r;
+    const lp_rows *rows;
+    uint32_t dest;
+    writer *list;
+    int64_t count, capacity, records; /* the first `records` are in order of place */
+    part *part;
+    int64_t part_capacity;
+} stripper;
+
+static int slot_for(lp_strip *s, lp_slot_kind kind, const char *family, const char *note)
+{
+    for (int i = 0; i < s->slots; i++)
+        if (s->slot[i].kind == kind && strcmp(s->slot[i].family, family) == 0 && strcmp(s->slot[i].note, note) == 0)
+            return i;
+    if (s->slots == LP_STRIP_SLOTS - 1) { /* the last one is for whatever is left */
+        s->slot[s->slots] = (lp_strip_slot){.kind = LP_SLOT_OTHERS, .family = "", .note = "", .provenance = LP_NONE};
+        return s->slots++;
+    }
+    if (s->slots == LP_STRIP_SLOTS)
+        return LP_STRIP_SLOTS - 1;
+    s->slot[s->slots] = (lp_strip_slot){.kind = kind, .family = family, .note = note, .provenance = LP_NONE};
+    return s->slots++;
+}
+
+static lp_status add_writer(stripper *x, const lp_map *map, int64_t off, uint32_t rank, int slot, lp_error *err)
+{
+    if (!lp_grow(x->r->alloc, (void **)&x->list, &x->capacity, x->count + 1, sizeof *x->list))
+        return lp_fail_memory(err);
+    const int64_t names = x->out->slot[slot].names; /* so far, this one included */
+    const int shade = names > 0 && names % 2 == 0;
+    x->list[x->count++] = (writer){.map = map, .off = off, .rank = rank, .code = (uint8_t)(slot * 2 + shade)};
+    return LP_OK;
+}
+
+static lp_strip_slot *count_in(const stripper *x, int slot, int64_t bytes, uint32_t provenance)
+{
+    lp_strip_slot *s = &x->out->slot[slot];
+    s->records++;
+    s->bytes += bytes;
+    if (s->provenance == LP_NONE)
+        s->provenance = provenance;
+    return s;
+}
+
+static lp_status list_records(stripper *x, const uint32_t *record, uint32_t count, lp_error *err)
+{
+    uint32_t last_name[LP_STRIP_SLOTS];
+    memset(last_name, 0xff, sizeof last_name);
+    for (uint32_t i = 0; i < count; i++) {
+        const lp_record *r = &x->rows->record[record[i]];
+        const bool is_begin = r->name == LP_NAME_BEGIN;
+        const char *family = is_begin ? "" : x->r->family.text[x->r->name_family[r->name]];
+        const int slot = slot_for(x->out, (lp_slot_kind)r->kind, family, "");
+        lp_strip_slot *s = count_in(x, slot, r->map->dst_bytes, r->provenance);
+        s->names += !is_begin && (s->names == 0 || last_name[slot] != r->name);
+        last_name[slot] = r->name;
+        const uint32_t rank = is_begin ? RANK_BEGIN : r->seq < LP_NONE / 2 ? RANK_NAME + r->seq : LP_NONE / 2;
+        LP_TRY(add_writer(x, r->map, r->dst_off, rank, slot, err));
+    }
+    x->records = x->count;
+    return LP_OK;
+}
+
+static lp_status list_others(stripper *x, lp_error *err)
+{
+    for (uint32_t i = 0; i < x->rows->nrefusal; i++) {
+        const lp_refusal *f = &x->rows->refusal[i];
+        if (f->dest != x->dest)
+            continue;
+        const int slot =
+            slot_for(x->out, LP_SLOT_FALLBACK, x->r->family.text[x->r->name_family[f->name]], f->operation);
+        count_in(x, slot, f->map != NULL ? f->map->dst_bytes : x->out->bytes, f->provenance)->names++;
+        LP_TRY(add_writer(x, f->map, 0, RANK_FALLBACK, slot, err));
+    }
+    for (uint32_t i = 0; i < x->rows->nderive; i++) {
+        const lp_derive *d = &x->rows->derive[i];
+        if (d->dest != x->dest)
+            continue;
+        const int slot = slot_for(x->out, LP_SLOT_DERIVE, "", "");
+        count_in(x, slot, d->map->dst_bytes, d->provenance);
+        LP_TRY(add_writer(x, d->map, 0, LP_NONE, slot, err));
+    }
+    return LP_OK;
+}
+
+/* ---- one part of the strip ---- */
+
+static int by_rank(const void *pa, const void *pb)
+{
+    const part *a = pa, *b = pb;
+    if (a->rank != b->rank)
+        return a->rank > b->rank ? -1 : 1;
+    return (a->code > b->code) - (a->code < b->code);
+}
+
+/* Bytes of [lo, hi) by code. Where writers overlap, the one of the highest rank has the byte: they are served in that
+ * order, as long as there are bytes. */
+static lp_status divide(stripper *x, int64_t lo, int64_t hi, int64_t *looks, int64_t bytes[LP_STRIP_CODES],
+                        lp_error *err)
+{
+    int64_t left = hi - lo, parts = 0;
+    memset(bytes, 0, LP_STRIP_CODES * sizeof *bytes);
+    for (int64_t i = 0; i<x->count && * looks> 0; i++, (*looks)--) {
+        const writer *w = &x->list[i];
+        if (i < x->records && w->off >= hi) { /* the first byte of a map is its lowest: no later record is here */
+            i = x->records - 1;
+            continue;
+        }
+        const int64_t here = w->map != NULL ? map_between(w->map, lo - w->off, hi - w->off, looks) : hi - lo;
+        if (here == 0)
+            continue;
+        if (!lp_grow(x->r->alloc, (void **)&x->part, &x->part_capacity, parts + 1, sizeof *x->part))
+            return lp_fail_memory(err);
+        x->part[parts++] = (part){.bytes = here, .rank = w->rank, .code = w->code};
+    }
+    if (parts > 1)
+        qsort(x->part, (size_t)parts, sizeof *x->part, by_rank);
+    for (int64_t i = 0; i < parts; i++) {
+        const int64_t taken = x->part[i].bytes < left ? x->part[i].bytes : left;
+        bytes[x->part[i].code] += taken;
+        left -= taken;
+    }
+    bytes[2 * (*looks > 0 ? 0 : slot_for(x->out, LP_SLOT_OTHERS, "", ""))] += left; /* slot 0 is nothing */
+    return LP_OK;
+}
+
+/* Heights by code that add up to LP_STRIP_UNITS: the edges between them are rounded, so that no error adds up. */
+static void scale(lp_strip_bin *bin, const int64_t bytes[LP_STRIP_CODES], int64_t whole)
+{
+    int64_t sum = 0;
+    int edge = 0;
+    for (int c = 0; c < LP_STRIP_CODES; c++) {
+        sum += bytes[c];
+        const int next = (int)((double)sum / (double)whole * LP_STRIP_UNITS + 0.5);
+        bin->units[c] = (uint8_t)(next - edge);
+        edge = next;
+    }
+}
+
+lp_status lp_report_strip(lp_strip *out, const lp_report_rows *r, int32_t scope, uint32_t index, int64_t *looks,
+                          lp_error *err)
+{
+    stripper x = {.out = out, .r = r, .rows = r->scope[scope].rows, .dest = index};
+    *out = (lp_strip){.bytes = lp_report_span(&x.rows->dest[index])};
+    slot_for(out, LP_SLOT_NOTHING, "", "");
+    uint32_t count;
+    const uint32_t *record = lp_report_records(r, scope, index, &count);
+    lp_status status = list_records(&x, record, count, err);
+    if (status == LP_OK)
+        status = list_others(&x, err);
+    if (status == LP_OK)
+        out->bins = (int32_t)(out->bytes < LP_STRIP_BINS ? out->bytes : LP_STRIP_BINS);
+    for (int32_t b = 0; status == LP_OK && b < out->bins; b++) {
+        const int64_t share = out->bytes / out->bins, rest = out->bytes % out->bins;
+        const int64_t lo = b * share + (b < rest ? b : rest), hi = lo + share + (b < rest);
+        int64_t bytes[LP_STRIP_CODES];
+        status = divide(&x, lo, hi, looks, bytes, err);
+        if (status == LP_OK)
+            scale(&out->bin[b], bytes, hi - lo);
+    }
+    for (int i = 0; i < out->slots; i++)
+        out->slot[i].colour = i;
+    lp_release(r->alloc, x.part);
+    lp_release(r->alloc, x.list);
+    return status;
+}
+
+void lp_report_strip_recolour(lp_strip *s, const lp_strip *like)
+{
+    int next = like->slots;
+    for (int i = 0; i < s->slots; i++) {
+        int same = 0;
+        while (same < like->slots && (strcmp(s->slot[i].family, like->slot[same].family) != 0 ||
+                                      (s->slot[i].family[0] == '\0' && s->slot[i].kind != like->slot[same].kind)))
+            same++;
+        s->slot[i].colour = same < like->slots ? like->slot[same].colour : next++;
+    }
+}
