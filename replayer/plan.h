@@ -94,6 +94,9 @@ struct lp_plan {
 
     const lp_map **owned; /* maps made by bind */
     int64_t owned_count, owned_capacity;
+
+    const int32_t *expert_map; /* a copy of the map that it is bound by; NULL: the default one */
+    int64_t *epoch_now;        /* lp_bind_options.experts_epoch_now */
 };
 
 enum { LP_FORM_DIMS = 16 };

@@ -7,6 +7,12 @@ static lp_status bind_rows(lp_plan *plan, const lp_scope *scope, const lp_destin
                            const lp_bind_options *options, lp_error *err)
 {
     LP_TRY(lp_replay_rows(plan->trace, scope, &plan->scope_index, &plan->rows, err));
+    if (options->experts != NULL) {
+        plan->expert_map = lp_arena_copy(&plan->arena, options->experts->logical,
+                                         (size_t)options->experts->count * sizeof *plan->expert_map);
+        if (plan->expert_map == NULL)
+            return lp_fail_memory(err);
+    }
     LP_TRY(lp_plan_places(plan, dest, ndest, err));
     LP_TRY(lp_plan_steps(plan, options->experts, err));
     LP_TRY(lp_plan_jobs(plan, err));
@@ -45,6 +51,7 @@ lp_status lp_bind(lp_plan **out, const lp_trace *trace, const lp_scope *scope, c
     plan->catalogue = lp_trace_checkpoint(trace);
     plan->staging = with->staging;
     plan->epoch = with->experts == NULL ? 0 : with->experts->epoch;
+    plan->epoch_now = with->experts_epoch_now;
     lp_status status = lp_pool_new(&plan->pool, with->threads, platform.alloc, err);
     if (status == LP_OK)
         status = bind_rows(plan, scope, dest, ndest, with, err);

@@ -3,44 +3,12 @@
  * Another slot -> expert map. The trace knows the default one: slot s of expert rank r holds expert r * slots + s. For
  * each slot of this rank, the records of the expert that it is to hold are taken from the scope of the rank that owns
  * that expert by default, and moved by whole slots. Nothing is recorded again.
- *
- * A slot is every byte whose logical coordinate in the slot dimension is s: with stride t and n slots, the addresses
- * whose (address / t) % n is s. Records that keep to one slot are moved as they are, others are cut by slots first.
+ * Records that keep to one slot are moved as they are, others are cut by slots first.
  */
-#include "replayer/plan.h"
-
-/* What is being mapped, for one destination. */
-typedef struct slots {
-    const lp_destination *dest;
-    int64_t stride, count;
-} slots;
-
-static lp_status slots_of(const lp_destination *dest, slots *out, lp_error *err)
-{
-    const int32_t d = dest->slot_dim;
-    if (d >= dest->ndim || dest->slot_count < 1 || dest->shape[d] != dest->slot_count || dest->stride[d] < 1 ||
-        lp_dtype_bits(dest->dtype) < 8)
-        return lp_fail_at(err, LP_E_UNSUPPORTED, dest->name, -1, "'%s' has no expert slots that can be moved",
-                          dest->name);
-    *out = (slots){.dest = dest, .stride = dest->stride[d], .count = dest->slot_count};
-    /* Dimensions inside a slot stay inside it, those outside step over all slots. */
-    int64_t inside = lp_dtype_bits(dest->dtype) / 8;
-    for (int32_t i = 0; i < dest->ndim; i++) {
-        if (i == d || dest->shape[i] <= 1)
-            continue;
-        if (dest->stride[i] < out->stride)
-            inside += (dest->shape[i] - 1) * dest->stride[i];
-        else if (dest->stride[i] % (out->stride * out->count) != 0)
-            inside = INT64_MAX / 2;
-    }
-    if (inside > out->stride)
-        return lp_fail_at(err, LP_E_UNSUPPORTED, dest->name, -1, "the expert slots of '%s' are interleaved",
-                          dest->name);
-    return LP_OK;
-}
+#include "replayer/expert_slots.h"
 
 /* The one slot that a map at dst_off keeps to, or -1. */
-static int64_t only_slot(const slots *s, const lp_map *map, int64_t dst_off)
+static int64_t only_slot(const lp_slots *s, const lp_map *map, int64_t dst_off)
 {
     int64_t slot = -1;
     for (int32_t b = 0; b < map->nbox; b++) {
@@ -58,57 +26,7 @@ static int64_t only_slot(const slots *s, const lp_map *map, int64_t dst_off)
     return slot;
 }
 
-/* The bytes of one slot, as a map whose destination is the destination tensor. */
-static lp_status slot_region(const slots *s, int64_t slot, const lp_map **out, const lp_alloc *alloc, lp_error *err)
-{
-    const lp_destination *dest = s->dest;
-    lp_view view;
-    uint64_t reduced;
-    LP_TRY(lp_view_strided(&view, dest->dtype, dest->ndim, dest->shape, dest->stride, 0, err));
-    LP_TRY(lp_view_narrow(&view, dest->slot_dim, slot, 1, err));
-    return lp_map_fill(out, &reduced, &view, dest->storage_bytes - dest->offset, 0, lp_dtype_bits(dest->dtype) / 8,
-                       alloc, err);
-}
-
 /* ---- the experts of this rank ---- */
-
-typedef struct experts {
-    const lp_expert_map *map;
-    int64_t slots;     /* of a rank */
-    int32_t rank;      /* expert rank of this plan */
-    int32_t base;      /* global rank of expert rank 0 of this pipeline stage */
-    int32_t rank_step; /* from an expert rank to the next global rank; 0: experts are not split by rank */
-} experts;
-
-static lp_status experts_of(const lp_plan *plan, const lp_expert_map *map, experts *out, lp_error *err)
-{
-    const lp_scope *scope = &plan->rows->scope;
-    *out = (experts){.map = map, .slots = -1};
-    for (uint32_t i = 0; i < plan->rows->ndest; i++) {
-        const lp_destination *dest = &plan->rows->dest[i];
-        if (dest->slot_dim < 0)
-            continue;
-        if (out->slots >= 0 && out->slots != dest->slot_count)
-            return lp_fail_at(err, LP_E_UNSUPPORTED, dest->name, -1,
-                              "'%s' has %d expert slots, other destinations have %lld", dest->name, dest->slot_count,
-                              (long long)out->slots);
-        out->slots = dest->slot_count;
-    }
-    if (out->slots < 0)
-        return lp_fail(err, LP_E_ARGUMENT, "an expert map is given, but no destination has expert slots");
-    const int64_t ranks = lp_scope_experts_size(scope);
-    if (map->count != out->slots * ranks)
-        return lp_fail(err, LP_E_ARGUMENT, "the expert map has %lld slots, the plan has %lld on each of %lld ranks",
-                       (long long)map->count, (long long)out->slots, (long long)ranks);
-    for (int64_t i = 0; i < map->count; i++)
-        if (map->logical[i] < 0 || map->logical[i] >= map->count)
-            return lp_fail(err, LP_E_ARGUMENT, "slot %lld of the expert map holds expert %d, which has no default slot",
-                           (long long)i, map->logical[i]);
-    out->rank = lp_scope_experts_rank(scope);
-    out->base = scope->expert_parallel ? scope->pp_rank * scope->dp * scope->tp : lp_scope_rank(scope);
-    out->rank_step = scope->expert_parallel ? 1 : 0;
-    return LP_OK;
-}
 
 /* Index of the destination of the owner's rows in this plan's rows, which must be of the same form. */
 static lp_status same_destination(const lp_plan *plan, const lp_destination *theirs, uint32_t hint, uint32_t *index,
@@ -131,14 +49,14 @@ static lp_status same_destination(const lp_plan *plan, const lp_destination *the
 }
 
 /* Puts the part of a step that lies in slot `from` into slot `to`. */
-static lp_status add_moved(lp_plan *plan, const slots *s, const lp_step *step, int64_t from, int64_t to, bool is_whole,
-                           lp_error *err)
+static lp_status add_moved(lp_plan *plan, const lp_slots *s, const lp_step *step, int64_t from, int64_t to,
+                           bool is_whole, lp_error *err)
 {
     lp_step moved = *step;
     moved.dst_off += (to - from) * s->stride;
     if (!is_whole) {
         const lp_map *region, *part;
-        LP_TRY(slot_region(s, from, &region, plan->platform.alloc, err));
+        LP_TRY(lp_slots_region(s, from, &region, plan->platform.alloc, err));
         const lp_status status = lp_map_intersect(&part, step->map, region, -step->dst_off, plan->platform.alloc, err);
         lp_map_free(region, plan->platform.alloc);
         LP_TRY(status);
@@ -149,7 +67,7 @@ static lp_status add_moved(lp_plan *plan, const slots *s, const lp_step *step, i
 }
 
 /* Steps of one owner's scope into every slot of this rank that holds one of its experts. */
-static lp_status add_from_owner(lp_plan *plan, const experts *x, int32_t owner, const lp_rows *rows, lp_error *err)
+static lp_status add_from_owner(lp_plan *plan, const lp_experts *x, int32_t owner, const lp_rows *rows, lp_error *err)
 {
     lp_status status = LP_OK;
     lp_step *step;
@@ -158,10 +76,10 @@ static lp_status add_from_owner(lp_plan *plan, const experts *x, int32_t owner, 
     LP_TRY(lp_plan_scope_steps(plan, rows, &step, &count, err));
     for (int64_t i = 0; i < count; i++) {
         const lp_destination *dest = &rows->dest[step[i].dest];
-        slots s = {.count = 0};
+        lp_slots s = {.count = 0};
         if (dest->slot_dim < 0 || step[i].map->nbox == 0)
             continue;
-        LP_TRY_GOTO(slots_of(dest, &s, err), free_steps);
+        LP_TRY_GOTO(lp_slots_of(dest, &s, err), free_steps);
         LP_TRY_GOTO(same_destination(plan, dest, step[i].dest, &step[i].dest, err), free_steps);
         const int64_t only = only_slot(&s, step[i].map, step[i].dst_off);
         for (int64_t to = 0; to < x->slots; to++) {
@@ -193,8 +111,8 @@ static lp_status check_derives(const lp_plan *plan, lp_error *err)
 
 lp_status lp_plan_experts(lp_plan *plan, const lp_expert_map *map, lp_error *err)
 {
-    experts x;
-    LP_TRY(experts_of(plan, map, &x, err));
+    lp_experts x;
+    LP_TRY(lp_experts_of(plan, map, &x, err));
     LP_TRY(check_derives(plan, err));
     const int32_t *mine = map->logical + x.rank * x.slots;
     for (int32_t owner = 0; owner < map->count / x.slots; owner++) {

@@ -63,6 +63,7 @@ typedef struct lp_bind_options {
     const char *target;           /* what the destinations will run on, such as "sm90"; NULL: not compared */
     const lp_platform *platform;  /* NULL: defaults */
     int32_t threads;              /* of the CPU, the caller included, for large moves; 0: one for each physical core */
+    int64_t *experts_epoch_now;   /* the epoch that the memory is at, kept by the caller; NULL: see "expert maps" */
 } lp_bind_options;
 
 typedef struct lp_plan lp_plan;
@@ -76,6 +77,57 @@ typedef struct lp_plan lp_plan;
 LP_API lp_status lp_bind(lp_plan **out, const lp_trace *trace, const lp_scope *scope, const lp_destination_memory *dest,
                          int64_t ndest, const lp_bind_options *options, lp_error *err);
 LP_API void lp_plan_close(lp_plan *plan); /* sessions must be closed before */
+
+/* ---- expert maps ---- */
+
+/* What a rank has to do so that its slots hold the experts of a new map: slot to_slot gets what from_slot of expert
+ * rank from_rank holds by the old map. */
+typedef struct lp_expert_move {
+    int32_t from_rank, from_slot, to_slot;
+} lp_expert_move;
+
+/* The moves of one expert rank, at most one for each of its `slots` slots, in the order of to_slot; slots whose expert
+ * stays have none. Taken from the same rank where it has the expert, else replicas take turns. A function of the maps
+ * alone, so that every rank can compute those of all others. LP_E_INCOMPLETE: an expert that the old map has nowhere.
+ * platform may be NULL. */
+LP_API lp_status lp_expert_moves(lp_expert_move *moves, int64_t *count, const lp_expert_map *from,
+                                 const lp_expert_map *to, int64_t slots, int32_t rank, const lp_platform *platform,
+                                 lp_error *err);
+
+/*
+ * Moves whole experts in the memory of a plan until it holds what a cold start by the map `to` would load, byte for
+ * byte, and makes the plan one of that map. Nothing is read from a checkpoint. Experts move in slices, whose number and
+ * sizes are the same on every rank that gives the same staging (bytes in all; 0: 64 MiB). For each slice in order:
+ *
+ *   gather               every rank reads what it moves itself; lp_rebalance_outgoing reads what other ranks get
+ *   (exchange)           the caller carries bytes into lp_rebalance_incoming of each move from another rank
+ *   (barrier)            no rank may scatter a slice before all have gathered it
+ *   scatter
+ *
+ * and then finish, which runs the derives over experts again and gives the plan its new epoch. Handles stay valid. At
+ * begin, before a byte has moved: LP_E_STALE (the memory is at another epoch), LP_E_POISONED (unfinished loads),
+ * LP_E_UNSUPPORTED (experts that cannot be moved), errors of lp_bind and lp_expert_moves. Closed unfinished after a
+ * scatter, the plan takes full sessions only. The plan's memory must be the host's.
+ *
+ * Several plans of the same memory give the same lp_bind_options.experts_epoch_now, which outlives them: finish and
+ * cold starts set it, and every plan of another epoch is refused from then on.
+ */
+typedef struct lp_rebalance lp_rebalance;
+LP_API lp_status lp_rebalance_begin(lp_rebalance **out, lp_plan *plan, const lp_expert_map *to, int64_t staging,
+                                    lp_error *err);
+LP_API const lp_expert_move *lp_rebalance_moves(const lp_rebalance *r, int64_t *count);
+LP_API int64_t lp_rebalance_slices(const lp_rebalance *r);
+LP_API int64_t lp_rebalance_slice_bytes(const lp_rebalance *r, int64_t slice); /* of each expert */
+LP_API lp_status lp_rebalance_gather(lp_rebalance *r, int64_t slice, lp_error *err);
+LP_API lp_status lp_rebalance_outgoing(const lp_rebalance *r, int64_t slice, int32_t slot, void *buffer, lp_error *err);
+LP_API void *lp_rebalance_incoming(const lp_rebalance *r, int64_t move); /* where its slice is to be put */
+LP_API lp_status lp_rebalance_scatter(lp_rebalance *r, int64_t slice, lp_error *err);
+/* LP_E_VALUE: done, but a declared check on the experts of this rank failed. */
+LP_API lp_status lp_rebalance_finish(lp_rebalance *r, lp_error *err);
+LP_API void lp_rebalance_close(lp_rebalance *r);
+
+/* The whole of it where all experts come from this rank; LP_E_UNSUPPORTED, and nothing moved, where some do not. */
+LP_API lp_status lp_plan_move_experts(lp_plan *plan, const lp_expert_map *to, int64_t staging, lp_error *err);
 
 /* A checkpoint tensor of the plan, resolved once: O(1). LP_NONE when the trace's catalogue lacks the name. Valid for
  * the plan's life. */
@@ -124,7 +176,8 @@ typedef struct lp_session lp_session;
 /* One session of a plan at a time. LP_E_ARGUMENT: a subset that leaves out staged inputs of a derive whose other inputs
  * are in, or a subset in a cold start. LP_E_UNKNOWN_NAME: a subset name that the plan does not load. LP_E_POISONED: an
  * earlier session ended unfinished and wrote names that this subset leaves out. LP_E_LIMIT: a commit group that exceeds
- * the staging budget by itself. options may be NULL. */
+ * the staging budget by itself. LP_E_STALE: the memory is at another epoch of the expert map than the plan, and is not
+ * loaded anew. options may be NULL. */
 LP_API lp_status lp_begin(lp_session **out, lp_plan *plan, const lp_session_options *options, lp_error *err);
 
 /* A tensor in host memory. Size and type are compared with the catalogue before anything is written. */
@@ -295,7 +348,8 @@ LP_API void lp_family_costs_free(lp_family_costs *f);
  */
 
 /* Memory for all destinations of one scope that other processes can map: host memory, or one allocation of a device.
- * Zeroed on the host, not cleared on a device. device: NULL or "cpu", or "cuda:N". The trace must outlive the result. */
+ * Zeroed on the host, not cleared on a device. device: NULL or "cpu", or "cuda:N". The trace must outlive the result.
+ */
 typedef struct lp_shared lp_shared;
 LP_API lp_status lp_shared_allocate(lp_shared **out, const lp_trace *trace, const lp_scope *scope, const char *device,
                                     const lp_platform *platform, lp_error *err);
@@ -347,7 +401,7 @@ LP_API lp_status lp_serve_commit(lp_server *server, const uint8_t content[32], i
 LP_API void lp_serve_close(lp_server *server); /* disconnects all clients and removes the socket */
 
 typedef struct lp_attach_options {
-    const uint8_t *content; /* 32 bytes that the memory must hold; NULL: whatever it holds, for those who overwrite it */
+    const uint8_t *content; /* 32 bytes that it must hold; NULL: whatever it holds, for those who overwrite it */
     int64_t experts_epoch;  /* must be the server's, unless content is NULL */
     const char *device;     /* NULL or "cpu", or "cuda:N" */
     bool write;             /* map for writing; host memory is mapped read-only otherwise */
@@ -379,7 +433,8 @@ LP_API lp_status lp_attachment_state(lp_attachment *a, lp_shared_state *out, lp_
  * writing, or has the lease. */
 LP_API lp_status lp_attachment_lease(lp_attachment *a, int32_t wait_ms, lp_error *err);
 /* All bytes are those of `content` now (NULL: of something without an id). On a device the work must be complete. */
-LP_API lp_status lp_attachment_commit(lp_attachment *a, const uint8_t content[32], int64_t experts_epoch, lp_error *err);
+LP_API lp_status lp_attachment_commit(lp_attachment *a, const uint8_t content[32], int64_t experts_epoch,
+                                      lp_error *err);
 /* Gives the lease back: nothing was written, or (is_torn) the bytes are of no use until the next commit. */
 LP_API lp_status lp_attachment_abandon(lp_attachment *a, bool is_torn, lp_error *err);
 /* Unmaps. A lease that is still held counts as torn. Plans that are bound to the memory must be closed before. */

@@ -21,6 +21,9 @@ static lp_status check_mode(const lp_plan *plan, const lp_session_options *o, lp
         return lp_fail(err, LP_E_ARGUMENT, "there is no mode %d", (int)o->mode);
     if (plan->is_meta != (o->mode == LP_META) && plan->is_meta)
         return lp_fail(err, LP_E_MISUSE, "the plan is bound to meta tensors, which take meta sessions only");
+    if (plan->epoch_now != NULL && *plan->epoch_now != plan->epoch && (o->mode == LP_DIRECT || o->mode == LP_LAYERWISE))
+        return lp_fail(err, LP_E_STALE, "the plan is of expert map %lld, the weights lie by map %lld",
+                       (long long)plan->epoch, (long long)*plan->epoch_now);
     if (o->stream != NULL)
         return lp_fail(err, LP_E_UNSUPPORTED, "a stream is given, but the plan is bound to host memory");
     if (o->subset != NULL && (o->mode == LP_COLD || o->mode == LP_DUMMY))
@@ -135,6 +138,8 @@ static void clear_memory(lp_session *s)
     if (s->mode != LP_COLD && s->mode != LP_DUMMY)
         return;
     plan->is_all_dirty = true;
+    if (plan->epoch_now != NULL)
+        *plan->epoch_now = plan->epoch;
     for (uint32_t i = 0; i < plan->storage_count; i++)
         if (plan->storage[i].bytes > 0)
             lp_exec_clear(plan->pool, plan->storage[i].base, plan->storage[i].bytes);
