@@ -5,7 +5,7 @@
 #include "traces/base.h"
 
 /* In order of preference. */
-static const lp_moe_path *const paths[] = {&lp_moe_path_w4_decode};
+static const lp_moe_path *const paths[] = {&lp_moe_path_w4_decode, &lp_moe_path_prefill};
 enum { PATHS = sizeof paths / sizeof paths[0], PIECE = 256 };
 
 /* ---- workspace ---- */

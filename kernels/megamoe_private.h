@@ -125,7 +125,7 @@ typedef struct lp_moe_path {
 } lp_moe_path;
 
 /* In megamoe.c: the paths in order of preference; the first that takes a call runs it. */
-extern const lp_moe_path lp_moe_path_w4_decode;
+extern const lp_moe_path lp_moe_path_w4_decode, lp_moe_path_prefill;
 
 /* ---- workspace ---- */
 

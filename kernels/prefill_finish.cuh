@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What becomes of a tile's sums: h, quantised and stored as the operand of the second projection, or rows of out. */
+#ifndef LOADPLAN_PREFILL_FINISH_CUH
+#define LOADPLAN_PREFILL_FINISH_CUH
+
+#include "kernels/moe_activation.cuh"
+#include "kernels/prefill_tile.cuh"
+
+#include <cuda_fp16.h>
+
+/* Both values rounded to E4M3 and then written as BF16. */
+__device__ __forceinline__ uint32_t prefill_e4m3_as_bf16(float low, float high)
+{
+    uint32_t halves;
+    const uint16_t codes = prefill::e4m3_pair(low, high);
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(codes));
+    const __half2 value = reinterpret_cast<const __half2 &>(halves);
+    return prefill::bf16_pair(__low2float(value), __high2float(value));
+}
+
+/* Copies 16 tokens x 128 bytes of a warp from its staging to piece `piece` of h. */
+__device__ __forceinline__ void prefill_store_piece(const prefill_arguments &p, const prefill_task &task,
+                                                    uint32_t staging, int warp_row, int64_t piece, int64_t pieces)
+{
+    using namespace prefill;
+    const int lane = threadIdx.x % 32;
+    proxy_fence();
+    __syncwarp();
+    if (lane < 2 && warp_row + 8 * lane < task.rows) {
+        const int64_t row = task.row + warp_row + 8 * lane;
+        char *const to = p.h + (row / PREFILL_ROWS * pieces + piece) * PREFILL_PIECE + row % PREFILL_ROWS / 8 * 1024;
+        bulk_store(to, staging + lane * 1024, 1024);
+        bulk_store_commit();
+        bulk_store_wait();
+        proxy_fence();
+    }
+    __syncwarp();
+}
+
+/* sum[8 j + i] <- h of gate sum[8 j + i] and up sum[8 j + 4 + i]. The usual activation has a loop of its own, so that
+ * the code that runs stays small. */
+__device__ __forceinline__ void prefill_activate(const prefill_arguments &p, const prefill_task &task,
+                                                 float (&sum)[128], float low_weight, float high_weight)
+{
+    float gate_alpha = 1.0f, up_alpha = 1.0f;
+    if (p.l1_alpha != nullptr) {
+        gate_alpha = p.l1_alpha[task.expert * p.l1_alpha_columns];
+        up_alpha = p.l1_alpha[task.expert * p.l1_alpha_columns + p.l1_alpha_columns - 1];
+    }
+    if (p.activation == LP_MOE_SWIGLU) {
+        const float limit = p.limit > 0.0f ? p.limit : __int_as_float(0x7f800000);
+#pragma unroll
+        for (int j = 0; j < 16; j++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                float gate = sum[8 * j + i] * gate_alpha, up = sum[8 * j + 4 + i] * up_alpha;
+                gate = gate > limit ? limit : gate;
+                up = up > limit ? limit : up < -limit ? -limit : up;
+                sum[8 * j + i] =
+                    gate * moe_sigmoid(p.alpha * gate) * (up + p.beta) * (i < 2 ? low_weight : high_weight);
+            }
+        return;
+    }
+#pragma unroll
+    for (int j = 0; j < 16; j++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const float gate = sum[8 * j + i] * gate_alpha, up = sum[8 * j + 4 + i] * up_alpha;
+            const float h = moe_activate(p.activation, p.alpha, p.beta, p.limit, gate, up);
+            sum[8 * j + i] = h * (i < 2 ? low_weight : high_weight);
+        }
+}
+
+template <int KIND>
+__device__ __forceinline__ void prefill_finish_h(const prefill_arguments &p, prefill_shared &sm,
+                                                 const prefill_task &task, float (&sum)[128])
+{
+    using namespace prefill;
+    const int group = threadIdx.x / 128, warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32, g = lane / 4,
+              q = lane % 4;
+    const int warp_row = group * 64 + warp * 16, low_row = warp_row + g, high_row = low_row + 8;
+    const int blocks = p.intermediate / 128;
+    const uint32_t staging = shared_address(sm.staging[group]) + warp * 2048, at = staging + g * 16;
+    float low = 1.0f, high = 1.0f;
+    if (p.weight_in_h)
+        low = p.row_weight[task.row + low_row], high = p.row_weight[task.row + high_row];
+    prefill_activate(p, task, sum, low, high);
+    if constexpr (KIND != LP_PREFILL_BF16) {
+        low = high = 1e-10f;
+#pragma unroll
+        for (int j = 0; j < 16; j++)
+#pragma unroll
+            for (int c = 0; c < 2; c++) {
+                low = fmaxf(low, fabsf(sum[8 * j + c]));
+                high = fmaxf(high, fabsf(sum[8 * j + 2 + c]));
+            }
+        for (int d = 1; d < 4; d *= 2) {
+            low = fmaxf(low, __shfl_xor_sync(~0u, low, d));
+            high = fmaxf(high, __shfl_xor_sync(~0u, high, d));
+        }
+        if (q == 0) {
+            p.h_scale[prefill_scale_index(task.row + low_row, task.n, blocks)] = __fdiv_rn(low, 448.0f);
+            p.h_scale[prefill_scale_index(task.row + high_row, task.n, blocks)] = __fdiv_rn(high, 448.0f);
+        }
+        low = __fdiv_rn(448.0f, low), high = __fdiv_rn(448.0f, high);
+    }
+    if constexpr (KIND == LP_PREFILL_FP8) {
+#pragma unroll
+        for (int j = 0; j < 16; j++) {
+            const uint32_t to = at + j / 2 * 128 + (j & 1) * 8 + 2 * q;
+            store_shared_u16(to, e4m3_pair(sum[8 * j] * low, sum[8 * j + 1] * low));
+            store_shared_u16(to + 1024, e4m3_pair(sum[8 * j + 2] * high, sum[8 * j + 3] * high));
+        }
+        prefill_store_piece(p, task, staging, warp_row, task.n, blocks);
+    } else {
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+#pragma unroll
+            for (int j = 0; j < 8; j++) {
+                const float *const v = sum + 64 * half + 8 * j;
+                const uint32_t to = at + j * 128 + 4 * q;
+                if (KIND == LP_PREFILL_CODES) {
+                    store_shared_u32(to, prefill_e4m3_as_bf16(v[0] * low, v[1] * low));
+                    store_shared_u32(to + 1024, prefill_e4m3_as_bf16(v[2] * high, v[3] * high));
+                } else {
+                    store_shared_u32(to, bf16_pair(v[0], v[1]));
+                    store_shared_u32(to + 1024, bf16_pair(v[2], v[3]));
+                }
+            }
+            prefill_store_piece(p, task, staging, warp_row, 2 * task.n + half, 2 * blocks);
+        }
+    }
+}
+
+/* Rows of out in BF16; each two neighbouring lanes exchange, so that they store 8 bytes each and 32 together. */
+__device__ __forceinline__ void prefill_finish_out(const prefill_arguments &p, const prefill_task &task,
+                                                   float (&sum)[128])
+{
+    const int group = threadIdx.x / 128, warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32, g = lane / 4,
+              q = lane % 4;
+    const int row = group * 64 + warp * 16 + g;
+    float factor = 1.0f;
+    if (p.l2_alpha != nullptr) {
+        factor = p.l2_alpha[task.expert];
+        if (p.l2_activation_scale != nullptr)
+            factor = __fdiv_rn(factor, *p.l2_activation_scale);
+    }
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        if (row + 8 * r >= task.rows)
+            continue;
+        uint16_t *const to = p.out + static_cast<int64_t>(task.row + row + 8 * r) * p.hidden +
+                             task.n * PREFILL_COLUMNS + (q & 1 ? 8 + 2 * (q - 1) : 2 * q);
+#pragma unroll
+        for (int j = 0; j < 32; j += 2) {
+            const float *const v = sum + 4 * j + 2 * r;
+            const uint32_t even = prefill::bf16_pair(v[0] * factor, v[1] * factor);
+            const uint32_t odd = prefill::bf16_pair(v[4] * factor, v[5] * factor);
+            const uint32_t got = __shfl_xor_sync(0xfu << (lane & 28), q & 1 ? even : odd, 1);
+            *reinterpret_cast<uint2 *>(to + 8 * j) = q & 1 ? make_uint2(got, odd) : make_uint2(even, got);
+        }
+    }
+}
+
+#endif

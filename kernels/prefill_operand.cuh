@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Tokens as both operands of a product find them in shared memory without a swizzle: blocks of 128 rows; in a block the
+ * pieces of 128 bytes of K one after the other, 16 KiB each; in a piece eight rows after eight rows, 1 KiB each; there
+ * the eight 16-byte chunks of K, each for eight rows. A tile of `rows` rows is the beginning of a piece, so that one
+ * copy brings it. Scales of a block of 128 columns lie likewise: [row / 128][column / 128][row % 128].
+ */
+#ifndef LOADPLAN_PREFILL_OPERAND_CUH
+#define LOADPLAN_PREFILL_OPERAND_CUH
+
+#include <stdint.h>
+
+constexpr int PREFILL_ROWS = 128, PREFILL_PIECE = PREFILL_ROWS * 128;
+
+/* Byte of byte `at` of a row that has `row_bytes` bytes. */
+__host__ __device__ inline int64_t prefill_operand_byte(int64_t row, int64_t at, int64_t row_bytes)
+{
+    const int64_t in_block = row % PREFILL_ROWS;
+    return row / PREFILL_ROWS * PREFILL_ROWS * row_bytes + at / 128 * PREFILL_PIECE + in_block / 8 * 1024 +
+           at % 128 / 16 * 128 + in_block % 8 * 16 + at % 16;
+}
+
+__host__ __device__ inline int64_t prefill_scale_index(int64_t row, int64_t block, int64_t blocks)
+{
+    return (row / PREFILL_ROWS * blocks + block) * PREFILL_ROWS + row % PREFILL_ROWS;
+}
+
+#endif

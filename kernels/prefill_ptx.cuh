@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Hopper instructions that the prefill kernels use, one thin wrapper each: barriers, bulk copies, matrix products. */
+#ifndef LOADPLAN_PREFILL_PTX_CUH
+#define LOADPLAN_PREFILL_PTX_CUH
+
+#include <stdint.h>
+
+namespace prefill
+{
+
+__device__ __forceinline__ uint32_t shared_address(const void *p)
+{
+    return (uint32_t)__cvta_generic_to_shared(p);
+}
+
+/* ---- mbarriers: shared addresses; the phase is the parity that is waited for ---- */
+
+__device__ __forceinline__ void barrier_init(uint32_t barrier, uint32_t arrivals)
+{
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
+}
+
+__device__ __forceinline__ void barrier_init_done()
+{
+    asm volatile("fence.mbarrier_init.release.cluster;\nfence.proxy.async;" ::: "memory");
+}
+
+__device__ __forceinline__ void barrier_arrive(uint32_t barrier)
+{
+    asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+/* Arrives at the barrier of the same shared address in another block of the cluster. Release at the scope of the block
+ * is enough for what the copy engine overwrites next; at the scope of the cluster it costs a fence of all memory. */
+__device__ __forceinline__ void barrier_arrive_at(uint32_t barrier, uint32_t rank)
+{
+    asm volatile("{.reg .b32 a;\nmapa.shared::cluster.u32 a, %0, %1;\n"
+                 "mbarrier.arrive.shared::cluster.b64 _, [a];}" ::"r"(barrier),
+                 "r"(rank)
+                 : "memory");
+}
+
+__device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+
+__device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t phase)
+{
+    asm volatile("{.reg .pred p;\nL%=: mbarrier.try_wait.parity.shared.b64 p, [%0], %1;\n@!p bra L%=;}" ::"r"(barrier),
+                 "r"(phase)
+                 : "memory");
+}
+
+/* ---- clusters ---- */
+
+__device__ __forceinline__ uint32_t cluster_rank()
+{
+    uint32_t r;
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
+    return r;
+}
+
+__device__ __forceinline__ void cluster_sync()
+{
+    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+/* ---- bulk copies: 16-byte aligned addresses and sizes ---- */
+
+__device__ __forceinline__ void bulk_load(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+                 "l"(from), "r"(bytes), "r"(barrier)
+                 : "memory");
+}
+
+/* The same into the same places of every block of the cluster that `mask` names. */
+__device__ __forceinline__ void bulk_load_multicast(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier,
+                                                    uint16_t mask)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+                 "[%0], [%1], %2, [%3], %4;" ::"r"(to),
+                 "l"(from), "r"(bytes), "r"(barrier), "h"(mask)
+                 : "memory");
+}
+
+__device__ __forceinline__ void tensor_load(uint32_t to, const void *map, int column, int row, uint32_t barrier)
+{
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], "
+                 "[%4];" ::"r"(to),
+                 "l"(map), "r"(column), "r"(row), "r"(barrier)
+                 : "memory");
+}
+
+__device__ __forceinline__ void tensor_load_multicast(uint32_t to, const void *map, int column, int row,
+                                                      uint32_t barrier, uint16_t mask)
+{
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+                 "[%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
+                 "l"(map), "r"(column), "r"(row), "r"(barrier), "h"(mask)
+                 : "memory");
+}
+
+__device__ __forceinline__ void bulk_store(void *to, uint32_t from, uint32_t bytes)
+{
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from), "r"(bytes)
+                 : "memory");
+}
+
+__device__ __forceinline__ void bulk_store_commit()
+{
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+/* Until the stores of this thread are in memory. */
+__device__ __forceinline__ void bulk_store_wait()
+{
+    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+/* Ordinary writes before it, copy engine and tensor cores after it. */
+__device__ __forceinline__ void proxy_fence()
+{
+    asm volatile("fence.proxy.async;" ::: "memory");
+}
+
+/* ---- flags in global memory ---- */
+
+__device__ __forceinline__ int load_acquire(const int *p)
+{
+    int v;
+    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+    return v;
+}
+
+__device__ __forceinline__ void add_release(int *p, int v)
+{
+    asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+}
+
+/* ---- small things ---- */
+
+__device__ __forceinline__ void named_barrier_of(int id, int threads)
+{
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+template <int Registers> __device__ __forceinline__ void registers_more()
+{
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Registers));
+}
+template <int Registers> __device__ __forceinline__ void registers_less()
+{
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Registers));
+}
+
+__device__ __forceinline__ void store_shared_u16(uint32_t address, uint16_t v)
+{
+    asm volatile("st.shared.u16 [%0], %1;" ::"r"(address), "h"(v) : "memory");
+}
+
+__device__ __forceinline__ void store_shared_u32(uint32_t address, uint32_t v)
+{
+    asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(v) : "memory");
+}
+
+/* Two values to E4M3, to nearest, ties to even, saturating: `low` into the low byte. */
+__device__ __forceinline__ uint16_t e4m3_pair(float low, float high)
+{
+    uint16_t v;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(v) : "f"(high), "f"(low));
+    return v;
+}
+
+__device__ __forceinline__ uint32_t bf16_pair(float low, float high)
+{
+    uint32_t v;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(high), "f"(low));
+    return v;
+}
+
+/* ---- wgmma ---- */
+
+__device__ __forceinline__ void mma_begin()
+{
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void mma_commit()
+{
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+template <int Left> __device__ __forceinline__ void mma_wait()
+{
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Left) : "memory");
+}
+
+/* Operand descriptors. Core order: 8 rows x 16 bytes lie together (128 bytes), the eight of a 128-byte K block follow
+ * each other, then the next eight rows. Swizzled order: rows of 128 bytes as a tensor copy with the 128-byte swizzle
+ * leaves them. A step of 32 bytes along K is 256 bytes in the first and 32 in the second. */
+__device__ __forceinline__ uint64_t core_descriptor(uint32_t address)
+{
+    return (uint64_t)(address >> 4 & 0x3fff) | (uint64_t)(128 >> 4) << 16 | (uint64_t)(1024 >> 4) << 32;
+}
+__device__ __forceinline__ uint64_t swizzled_descriptor(uint32_t address)
+{
+    return (uint64_t)(address >> 4 & 0x3fff) | (uint64_t)1 << 16 | (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
+}
+
+#define PREFILL_D4(d, i)  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define PREFILL_D16(d, i) PREFILL_D4(d, i), PREFILL_D4(d, i + 4), PREFILL_D4(d, i + 8), PREFILL_D4(d, i + 12)
+#define PREFILL_R64                                                                                                    \
+    "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,"  \
+    "%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57," \
+    "%58,%59,%60,%61,%62,%63}"
+
+/* d (64 x 128, F32) = a (64 x 32 bytes) * b (128 x 32 bytes), plus d where `add`. */
+#define PREFILL_MMA_N128(NAME, SHAPE_AND_TYPES, TAIL)                                                                  \
+    __device__ __forceinline__ void NAME(float(&d)[64], uint64_t a, uint64_t b, int add)                               \
+    {                                                                                                                  \
+        asm volatile("{.reg .pred p;\nsetp.ne.b32 p, %66, 0;\nwgmma.mma_async.sync.aligned." SHAPE_AND_TYPES           \
+                     " " PREFILL_R64 ", %64, %65, p, 1, 1" TAIL ";}"                                                   \
+                     : PREFILL_D16(d, 0), PREFILL_D16(d, 16), PREFILL_D16(d, 32), PREFILL_D16(d, 48)                   \
+                     : "l"(a), "l"(b), "r"(add));                                                                      \
+    }
+
+PREFILL_MMA_N128(mma_e4m3_n128, "m64n128k32.f32.e4m3.e4m3", "")
+PREFILL_MMA_N128(mma_bf16_n128, "m64n128k16.f32.bf16.bf16", ", 0, 0")
+
+#define PREFILL_R128                                                                                                   \
+    "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%" \
+    "30,%31,"                                                                                                          \
+    "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59," \
+    "%60,%61,%62,%63,"                                                                                                 \
+    "%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91," \
+    "%92,%93,%94,%95,"                                                                                                 \
+    "%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,%112,%113,%114,%115,%116,%117,%118,%" \
+    "119,%120,%121,%122,%123,%124,%125,%126,%127}"
+
+/* The same, 64 x 256. */
+#define PREFILL_MMA_N256(NAME, SHAPE_AND_TYPES, TAIL)                                                                  \
+    __device__ __forceinline__ void NAME(float(&d)[128], uint64_t a, uint64_t b, int add)                              \
+    {                                                                                                                  \
+        asm volatile("{.reg .pred p;\nsetp.ne.b32 p, %130, 0;\nwgmma.mma_async.sync.aligned." SHAPE_AND_TYPES          \
+                     " " PREFILL_R128 ", %128, %129, p, 1, 1" TAIL ";}"                                                \
+                     : PREFILL_D16(d, 0), PREFILL_D16(d, 16), PREFILL_D16(d, 32), PREFILL_D16(d, 48),                  \
+                       PREFILL_D16(d, 64), PREFILL_D16(d, 80), PREFILL_D16(d, 96), PREFILL_D16(d, 112)                 \
+                     : "l"(a), "l"(b), "r"(add));                                                                      \
+    }
+
+PREFILL_MMA_N256(mma_bf16_n256, "m64n256k16.f32.bf16.bf16", ", 0, 0")
+
+} /* namespace prefill */
+
+#endif
