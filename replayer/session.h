@@ -111,6 +111,8 @@ void lp_session_write(lp_session *s, uint32_t entry, int64_t off, const uint8_t 
  * so that several threads may do it for bytes that have been admitted. Returns what counts as written. */
 int64_t lp_session_move(const lp_session *s, uint32_t entry, int64_t off, const uint8_t *data, int64_t bytes,
                         lp_pool *pool);
+/* The casts of whole elements, at once. */
+void lp_session_write_casts(lp_session *s, uint32_t entry, int64_t off, const uint8_t *data, int64_t bytes);
 /* All needed bytes are here: cells that still lack some lack only bytes that no cast reads. */
 void lp_session_flush_cells(lp_session *s, uint32_t entry);
 uint8_t *lp_session_place(const lp_session *s, uint32_t dest); /* element [0, ..., 0], in the shadow if there is one */

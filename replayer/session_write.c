@@ -139,6 +139,11 @@ static void write_casts(lp_session *s, const lp_entry *e, int64_t off, const uin
     lp_batch_flush(&batch);
 }
 
+void lp_session_write_casts(lp_session *s, uint32_t entry, int64_t off, const uint8_t *data, int64_t bytes)
+{
+    write_casts(s, &s->plan->entry[entry], off, data, off, off + bytes);
+}
+
 /* Bytes [lo, hi) of one cell: kept until the cell is whole. */
 static void write_cell(lp_session *s, uint32_t entry, const uint8_t *data, int64_t lo, int64_t hi)
 {
