@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * loadplan/sync.h: weights from ranks to ranks.
+ *
+ *   transport   how bytes cross ranks: one table, made by sockets, by NCCL over sockets, or inside one process
+ *   sync        senders (a trainer) bring receivers (servers) to new weights, epoch by epoch
+ *
+ * An epoch is all or nothing across ranks: before the first byte all agree on plans, names, content and number; a rank
+ * that fails, dies or stalls is named and ends the epoch for everyone; no rank reports success before every one has
+ * verified what it got. After a failure the destinations of receivers are poisoned until a later epoch, of a higher
+ * number, has loaded everything. docs/distributed.md has the protocol.
+ *
+ * Conventions are those of loadplan/trace.h. A transport and a sync belong to one thread at a time.
+ */
+#ifndef LOADPLAN_SYNC_H
+#define LOADPLAN_SYNC_H
+
+#include "replayer/replayer.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- transports -------------------------------------------------------------------------------------------------- */
+
+/* One message between two ranks. Messages of one pair of ranks and one direction arrive in the order in which they were
+ * started; both sides state the same size. */
+typedef struct lp_transfer {
+    int32_t peer;
+    bool is_send;
+    bool is_host; /* data is host memory, also where the transport's own is not: for what is small */
+    void *data;   /* not written by sends */
+    int64_t bytes;
+} lp_transfer;
+
+typedef struct lp_block {
+    const void *data;
+    int64_t bytes;
+} lp_block;
+
+/* Who takes part in a round: ranks [0, senders) send, the others receive. */
+typedef struct lp_round {
+    int32_t rank, world, senders;
+    uint32_t number; /* of this round, rising */
+} lp_round;
+
+/* A failure of any rank ends the round for all: every call of the round then returns LP_E_PEER and names it. */
+typedef struct lp_transport {
+    size_t size; /* sizeof(lp_transport) */
+    void *context;
+    /* Starts a round together with all others, and ends the one before. Ranks may differ from round to round.
+     * LP_E_INCOMPLETE: the senders have ended, there are no more rounds. */
+    lp_status (*join)(void *context, lp_round *round, lp_error *err);
+    /* Every rank gives a block (LP_GATHER_MAX bytes at most) and sees those of all ranks, which live until the next
+     * call. Also a barrier. */
+    lp_status (*gather)(void *context, const void *mine, int64_t bytes, const lp_block **all, lp_error *err);
+    /* Starts messages, all of them together, and returns a ticket to wait for. The data belongs to the transport until
+     * then. */
+    lp_status (*start)(void *context, const lp_transfer *transfer, int64_t count, int64_t *ticket, lp_error *err);
+    lp_status (*wait)(void *context, int64_t ticket, lp_error *err);
+    /* For bytes that go another way: LP_E_PEER when the round is over. peer: the rank that is waited for since since_ns
+     * (monotonic), or -1; it is named when that takes too long. */
+    lp_status (*check)(void *context, int32_t peer, int64_t since_ns, lp_error *err);
+    /* Ends the round for everyone. */
+    void (*fail)(void *context, const char *reason);
+    void (*alive)(void *context);                     /* says that this rank is busy, not stuck */
+    const char *(*name)(void *context, int32_t rank); /* "receiver 3 of 'engine'"; lives until the next join */
+    /* Memory for messages. NULL when there is none. Where download is NULL it is the host's. */
+    void *(*take)(void *context, int64_t bytes);
+    void (*give_back)(void *context, void *memory);
+    lp_status (*upload)(void *context, void *to, const void *from_host, int64_t bytes, lp_error *err);
+    lp_status (*download)(void *context, void *to_host, const void *from, int64_t bytes, lp_error *err);
+    void (*close)(void *context);
+} lp_transport;
+
+enum { LP_GATHER_MAX = 64 << 20 };
+
+/* NULL is allowed; the struct itself is the caller's. */
+LP_API void lp_transport_close(lp_transport *transport);
+
+/* Ranks of one process: transport[i] of `world` is rank i, of which the first `senders` send. Each rank is a thread of
+ * its own. A rank that makes no call for timeout_ns while another waits for it is named; 0: 300 s. */
+LP_API lp_status lp_transport_local(lp_transport *transport, int32_t world, int32_t senders, int64_t timeout_ns,
+                                    const lp_platform *platform, lp_error *err);
+
+typedef struct lp_tcp_options {
+    const char *host; /* where ranks meet: the host of sender 0, or of rank 0 of a single group */
+    int32_t port;
+    bool is_sender;
+    const char *group;  /* of receivers: the server that they make up together; NULL: "server" */
+    int32_t rank, size; /* in the own group, or among the senders */
+    int32_t servers;    /* of sender 0: receiving groups that must be there before a round begins; 0: 1 */
+    int32_t listener;   /* of sender 0: a listening socket to take over instead of binding host and port; 0: none */
+    bool is_alone;      /* all ranks are of one group, each sends and receives: cold starts */
+    int64_t join_ns;    /* how long a group waits for ranks that are late; 0: 300 s */
+    int64_t stall_ns;   /* how long nothing may move between two ranks; 0: 60 s */
+    const lp_platform *platform;
+} lp_tcp_options;
+
+/* Sockets. Sender 0 listens at host and port, the others try to reach it until join_ns is over. Every rank listens at a
+ * port of its own for its peers. The network must be trusted: nothing is encrypted and nobody is asked who he is.
+ * Starts one thread, sender 0 two. */
+LP_API lp_status lp_transport_tcp(lp_transport *transport, const lp_tcp_options *options, lp_error *err);
+
+/* Payloads by NCCL (libnccl.so.2, loaded now) between the memory of GPUs; rounds, headers and failures by `sockets`, a
+ * transport of lp_transport_tcp, which must outlive this one and is closed after it. device: number of the GPU.
+ * LP_E_UNSUPPORTED: no CUDA in this build, or no NCCL; LP_E_DEVICE. */
+LP_API lp_status lp_transport_nccl(lp_transport *transport, const lp_transport *sockets, int32_t device,
+                                   const lp_platform *platform, lp_error *err);
+
+/* ---- what senders have and receivers do -------------------------------------------------------------------------- */
+
+/* Bytes of checkpoint tensors at a sender. Names are numbers of the trace's catalogue. */
+typedef struct lp_sync_source {
+    void *context;
+    /* Calls `range` for the bytes of a tensor that this rank has, rising and disjoint. NULL: it has everything. */
+    lp_status (*holds)(void *context, uint32_t name,
+                       lp_status (*range)(void *to, int64_t lo, int64_t hi, lp_error *err), void *to, lp_error *err);
+    /* Copies `count` runs of `run` bytes, the first from byte lo, `stride` bytes apart, one after the other to `out`.
+     */
+    lp_status (*read)(void *context, uint32_t name, int64_t lo, int64_t run, int64_t stride, int64_t count, void *out,
+                      lp_error *err);
+    void (*close)(void *context); /* NULL: nothing to close */
+} lp_sync_source;
+
+/* The files of a checkpoint that matches the trace (lp_trace_match). Both must outlive the source, which
+ * holds files open until it is closed. */
+LP_API lp_status lp_sync_source_checkpoint(lp_sync_source *out, const lp_checkpoint *checkpoint, const lp_trace *trace,
+                                           const lp_platform *platform, lp_error *err);
+/* The memory that a plan is bound to, read backwards: where the trainer's own loader put the bytes. Destinations that
+ * casts or derives made hold no checkpoint bytes. The plan must outlive the source. */
+LP_API lp_status lp_sync_source_plan(lp_sync_source *out, const lp_plan *plan, lp_error *err);
+LP_API void lp_sync_source_close(lp_sync_source *source); /* NULL is allowed */
+
+/* ---- epochs ------------------------------------------------------------------------------------------------------ */
+
+typedef enum lp_sync_mode {
+    LP_SYNC_PACKED = 1, /* whole tensors, to every receiver */
+    LP_SYNC_SLICED = 2, /* to each receiver the bytes that it needs, from the senders that have them */
+    LP_SYNC_DELTA = 3   /* what changed since the last epoch; whole tensors to receivers that are not on it */
+} lp_sync_mode;
+
+LP_API const char *lp_sync_mode_name(lp_sync_mode mode);
+
+typedef struct lp_sync_options {
+    bool is_sender;
+    const char *group;  /* of receivers: as in lp_tcp_options */
+    lp_sync_mode mode;  /* of senders, equal on all; receivers follow. 0: packed */
+    int64_t bucket;     /* payload bytes of a frame, of senders, equal on all; 0: 64 MiB. Each rank takes two. */
+    bool no_content_id; /* of senders: do not read everything once more, before, for the content id */
+    const lp_platform *platform;
+} lp_sync_options;
+
+typedef struct lp_sync lp_sync;
+
+/* `trace` is the rank's own: that of the servers at receivers, that of the trainer (or of the servers, where a folder
+ * is sent) at senders. Traces of both sides must have one catalogue. Transport and trace must outlive the sync. */
+LP_API lp_status lp_sync_open(lp_sync **out, const lp_transport *transport, const lp_trace *trace,
+                              const lp_sync_options *options, lp_error *err);
+LP_API void lp_sync_close(lp_sync *s);
+
+typedef struct lp_sync_report {
+    int64_t epoch;
+    lp_sync_mode mode;    /* how this rank sent or was served: packed also where a delta was refused */
+    int64_t bytes_moved;  /* payload sent or received by this rank */
+    int64_t bytes_needed; /* receivers: source bytes that the plan reads */
+    int64_t frames;
+    int64_t buffer_bytes; /* memory of buckets */
+    int64_t shadow_bytes; /* senders, delta: the kept copy */
+    int64_t nanoseconds;  /* from the agreement on */
+    uint8_t content[32];  /* content id; zeros: not known */
+    lp_report load;       /* receivers */
+} lp_sync_report;
+
+/* One epoch. epoch 0: one more than any rank has seen; else exactly this one, which must be higher. LP_E_MISMATCH:
+ * ranks disagree, and nothing was moved. LP_E_PEER: another rank failed, is gone or stalled, and is named. After a
+ * LP_E_INCOMPLETE: the senders have ended. After a failure the sync may be used again: that is a new epoch. report may
+ * be NULL; its epoch is 0 when ranks did not come to agree. */
+LP_API lp_status lp_sync_send(lp_sync *s, const lp_sync_source *source, int64_t epoch, lp_sync_report *report,
+                              lp_error *err);
+/* The same for receivers: options are those of the session (mode, allow_fallbacks, digests). On failure the plan's
+ * destinations are poisoned if a byte was written. A delta is taken in direct mode only. */
+LP_API lp_status lp_sync_recv(lp_sync *s, lp_plan *plan, const lp_session_options *options, int64_t epoch,
+                              lp_sync_report *report, lp_error *err);
+
+/* For what belongs to the epoch after lp_sync_send or lp_sync_recv, such as writing files: all ranks say whether they
+ * succeeded. LP_OK when all did; else LP_E_PEER with the first one's reason, and the plans
+ * of receivers, which must not be closed before, are poisoned. */
+LP_API lp_status lp_sync_vote(lp_sync *s, const lp_error *mine, lp_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,411 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The thread that moves bytes: control messages, connections between ranks, and the messages on them. */
+#include "replayer/transport_tcp.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { PEER_MAGIC = 0x3150504c /* "LPP1" */, STEP = 1 << 20 };
+
+void lp_tcp_wake(lp_tcp *t)
+{
+    const char byte = 0;
+    if (write(t->wake[1], &byte, 1) < 0)
+        return; /* the pipe is full: it will wake */
+}
+
+void lp_tcp_fail(lp_tcp *t, const char *reason)
+{
+    if (!t->has_failed)
+        snprintf(t->reason, sizeof t->reason, "%s", reason);
+    t->has_failed = true;
+    /* What was under way stops in the middle, so nothing on these connections can be read as a message again. */
+    for (int32_t i = 0; t->peer != NULL && i < t->round.world; i++) {
+        if (t->peer[i].fd >= 0)
+            close(t->peer[i].fd);
+        t->peer[i].fd = -1;
+    }
+    pthread_cond_broadcast(&t->changed);
+}
+
+static void free_queue(lp_tcp *t, lp_queue *q)
+{
+    while (q->first != NULL) {
+        lp_message *m = q->first;
+        q->first = m->next;
+        lp_release(t->alloc, m);
+    }
+    q->last = NULL;
+}
+
+void lp_tcp_end_round(lp_tcp *t)
+{
+    for (int32_t i = 0; t->peer != NULL && i < t->round.world; i++) {
+        if (t->peer[i].fd >= 0)
+            close(t->peer[i].fd);
+        free_queue(t, &t->peer[i].in);
+        free_queue(t, &t->peer[i].out);
+    }
+    for (int32_t i = 0; i < t->stranger_count; i++)
+        close(t->stranger[i].fd);
+    t->stranger_count = 0;
+    while (t->ticket != NULL) {
+        lp_ticket *ticket = t->ticket;
+        t->ticket = ticket->next;
+        lp_release(t->alloc, ticket);
+    }
+    lp_release(t->alloc, t->peer);
+    lp_release(t->alloc, t->block);
+    lp_release(t->alloc, t->gathered);
+    t->peer = NULL;
+    t->block = NULL;
+    t->gathered = NULL;
+    t->round.world = 0;
+}
+
+/* ---- control ---- */
+
+static bool take_round(lp_tcp *t, const lp_wire_head *head, const uint8_t *body)
+{
+    const int32_t world = (int32_t)(head->bytes / LP_WIRE_MEMBER_BYTES);
+    if (!t->is_joining || world < 1 || head->bytes % LP_WIRE_MEMBER_BYTES != 0 || head->argument < 0 ||
+        head->argument >= world)
+        return false;
+    lp_tcp_end_round(t);
+    t->peer = lp_allocate_zero(t->alloc, (size_t)world * sizeof *t->peer);
+    t->block = lp_allocate_zero(t->alloc, (size_t)world * sizeof *t->block);
+    if (t->peer == NULL || t->block == NULL)
+        return false;
+    t->round = (lp_round){.rank = head->argument, .world = world, .number = head->round};
+    for (int32_t i = 0; i < world; i++) {
+        const uint8_t *row = body + (int64_t)i * LP_WIRE_MEMBER_BYTES;
+        t->peer[i].fd = -1;
+        if (!lp_wire_get_hello(row, &t->peer[i].who.hello))
+            return false;
+        memcpy(t->peer[i].who.host, row + LP_WIRE_HELLO_BYTES, LP_WIRE_NAME);
+        t->peer[i].who.host[LP_WIRE_NAME - 1] = '\0';
+        t->round.senders += t->peer[i].who.hello.is_sender;
+    }
+    t->has_failed = false;
+    t->is_joining = false;
+    return true;
+}
+
+static bool take_gathered(lp_tcp *t, const lp_wire_head *head, const uint8_t *body)
+{
+    int64_t off = 8 * (int64_t)t->round.world;
+    if (t->gathered != NULL || t->waits_for != LP_WAITS_GATHER || head->bytes < off)
+        return false;
+    t->gathered = lp_allocate(t->alloc, (size_t)head->bytes + 1);
+    if (t->gathered == NULL)
+        return false;
+    memcpy(t->gathered, body, (size_t)head->bytes);
+    t->gathered_bytes = head->bytes;
+    for (int32_t i = 0; i < t->round.world; i++) {
+        const int64_t bytes = lp_wire_get_i64(t->gathered + 8 * i);
+        if (bytes < 0 || bytes > head->bytes - off)
+            return false;
+        t->block[i] = (lp_block){t->gathered + off, bytes};
+        off += bytes;
+    }
+    return off == head->bytes;
+}
+
+static bool answer(lp_tcp *t)
+{
+    uint8_t progress[8];
+    lp_wire_put_i64(progress, atomic_load(&t->progress));
+    return lp_wire_put(&t->control,
+                       &(lp_wire_head){.type = LP_WIRE_ANSWER, .round = t->round.number, .argument = t->waits_for},
+                       progress, sizeof progress, NULL, 0);
+}
+
+static bool take_control(lp_tcp *t, const lp_wire_head *head, const uint8_t *body)
+{
+    char text[LP_WIRE_TEXT];
+    const bool is_current = head->round == t->round.number && t->round.world > 0;
+    switch (head->type) {
+    case LP_WIRE_ROUND:
+        return take_round(t, head, body);
+    case LP_WIRE_GATHERED:
+        return !is_current || t->has_failed || take_gathered(t, head, body);
+    case LP_WIRE_ABORT:
+        if (!is_current && !(head->round == 0 && t->is_joining))
+            return true; /* about a round that is over here */
+        lp_sanitise(text, sizeof text, (const char *)body, (size_t)head->bytes);
+        t->is_joining = false;
+        lp_tcp_fail(t, text);
+        return true;
+    case LP_WIRE_ASK:
+        return !is_current || answer(t);
+    case LP_WIRE_PATIENCE:
+        t->patience += is_current;
+        return true;
+    case LP_WIRE_END:
+        t->has_ended = true;
+        return false;
+    default:
+        return false;
+    }
+}
+
+static void lose_control(lp_tcp *t)
+{
+    const bool was_open = t->control.fd >= 0;
+    lp_wire_close(&t->control);
+    t->is_joining = false;
+    if (was_open)
+        lp_tcp_fail(t, t->has_ended ? "the senders have ended" : "the meeting point is gone: its connection ended");
+}
+
+static void serve_control(lp_tcp *t, short events)
+{
+    lp_wire_head head;
+    bool is_open = true, is_broken = false;
+    if (events & (POLLIN | POLLHUP | POLLERR))
+        is_open = lp_wire_fill(&t->control);
+    while (t->control.fd >= 0 && lp_wire_next(&t->control, &head, &is_broken)) {
+        if (!take_control(t, &head, t->control.in + LP_WIRE_HEADER)) {
+            lose_control(t);
+            return;
+        }
+        lp_wire_drop(&t->control, &head);
+    }
+    if (!is_open || is_broken || !lp_wire_flush(&t->control))
+        lose_control(t);
+    pthread_cond_broadcast(&t->changed);
+}
+
+/* ---- connections between ranks ---- */
+
+static void lose_peer(lp_tcp *t, int32_t rank)
+{
+    close(t->peer[rank].fd);
+    t->peer[rank].fd = -1;
+    if (t->peer[rank].in.first == NULL && t->peer[rank].out.first == NULL)
+        return; /* it has nothing more to say */
+    /* The meeting point sees who is gone, or asks. */
+    t->peer[rank].is_lost = true;
+    (void)lp_wire_put(&t->control, &(lp_wire_head){.type = LP_WIRE_STALL, .round = t->round.number, .argument = rank},
+                      NULL, 0, NULL, 0);
+}
+
+static void introduce(uint8_t out[LP_PEER_HELLO], const lp_round *round)
+{
+    lp_wire_put_u32(out, PEER_MAGIC);
+    lp_wire_put_u32(out + 4, round->number);
+    lp_wire_put_u32(out + 8, (uint32_t)round->rank);
+}
+
+static void open_peer(lp_tcp *t, int32_t rank)
+{
+    lp_peer *p = &t->peer[rank];
+    lp_error err;
+    p->fd = lp_socket_connect(p->who.host, p->who.hello.port, &err);
+    p->hello_sent = 0;
+    if (p->fd >= 0)
+        return;
+    (void)lp_wire_put(&t->control, &(lp_wire_head){.type = LP_WIRE_FAIL, .round = t->round.number}, err.text,
+                      (int64_t)strlen(err.text), NULL, 0);
+    lp_tcp_fail(t, err.text);
+}
+
+static void accept_strangers(lp_tcp *t)
+{
+    for (;;) {
+        const int fd = accept(t->listener, NULL, NULL);
+        if (fd < 0)
+            return;
+        if (t->stranger_count == LP_STRANGERS_MAX || !lp_socket_prepare(fd))
+            close(fd);
+        else
+            t->stranger[t->stranger_count++] = (lp_stranger){.fd = fd};
+    }
+}
+
+/* True when the stranger is settled: it is a peer now, or closed. */
+static bool settle(lp_tcp *t, lp_stranger *s)
+{
+    ssize_t n = 1;
+    if (s->bytes < LP_PEER_HELLO)
+        n = recv(s->fd, s->hello + s->bytes, (size_t)(LP_PEER_HELLO - s->bytes), 0);
+    else
+        s->bytes = LP_PEER_HELLO - 1; /* it was ahead of us: look at it again */
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
+        return false;
+    s->bytes += n > 0 ? n : 0;
+    if (n > 0 && s->bytes < LP_PEER_HELLO)
+        return false;
+    const uint32_t rank = lp_wire_get_u32(s->hello + 8);
+    if (n > 0 && lp_wire_get_u32(s->hello) == PEER_MAGIC && t->round.world > 0 && !t->has_failed &&
+        lp_wire_get_u32(s->hello + 4) == t->round.number && rank > (uint32_t)t->round.rank &&
+        rank < (uint32_t)t->round.world && t->peer[rank].fd < 0 && !t->peer[rank].is_lost) {
+        t->peer[rank].fd = s->fd;
+        t->peer[rank].hello_sent = LP_PEER_HELLO;
+        return true;
+    }
+    /* It may be ahead of us: a round that we have not heard of yet. */
+    if (n > 0 && lp_wire_get_u32(s->hello) == PEER_MAGIC && lp_wire_get_u32(s->hello + 4) > t->round.number)
+        return false;
+    close(s->fd);
+    return true;
+}
+
+static void settle_all(lp_tcp *t)
+{
+    int32_t kept = 0;
+    for (int32_t i = 0; i < t->stranger_count; i++)
+        if (!settle(t, &t->stranger[i]))
+            t->stranger[kept++] = t->stranger[i];
+    t->stranger_count = kept;
+}
+
+/* ---- messages ---- */
+
+static void finish(lp_tcp *t, lp_queue *q)
+{
+    lp_message *m = q->first;
+    q->first = m->next;
+    if (q->first == NULL)
+        q->last = NULL;
+    m->ticket->left--;
+    lp_release(t->alloc, m);
+    pthread_cond_broadcast(&t->changed);
+}
+
+/* Moves what goes without waiting. False when the connection is lost. */
+static bool move(lp_tcp *t, int fd, lp_queue *q)
+{
+    int64_t budget = (int64_t)STEP * 4; /* then somebody else's turn */
+    while (q->first != NULL && budget > 0) {
+        lp_message *m = q->first;
+        const int64_t left = m->what.bytes - m->done;
+        const size_t step = (size_t)(left < STEP ? left : STEP);
+        uint8_t *at = (uint8_t *)m->what.data + m->done;
+        if (left > 0) {
+            const ssize_t n = m->what.is_send ? send(fd, at, step, MSG_NOSIGNAL) : recv(fd, at, step, 0);
+            if (n < 0 && errno == EINTR)
+                continue;
+            if (n < 0)
+                return errno == EAGAIN || errno == EWOULDBLOCK;
+            if (n == 0)
+                return false;
+            m->done += n;
+            m->ticket->moved += n;
+            atomic_fetch_add(&t->progress, n);
+            budget -= n;
+        }
+        if (m->done == m->what.bytes)
+            finish(t, q);
+    }
+    return true;
+}
+
+static bool say_hello(lp_tcp *t, lp_peer *p)
+{
+    uint8_t hello[LP_PEER_HELLO];
+    if (p->hello_sent == LP_PEER_HELLO)
+        return true;
+    introduce(hello, &t->round);
+    const ssize_t n = send(p->fd, hello + p->hello_sent, (size_t)(LP_PEER_HELLO - p->hello_sent), MSG_NOSIGNAL);
+    if (n < 0)
+        return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
+    p->hello_sent += n;
+    return true;
+}
+
+static void serve_peer(lp_tcp *t, int32_t rank, short events)
+{
+    lp_peer *p = &t->peer[rank];
+    char byte;
+    bool is_open = say_hello(t, p);
+    if (is_open && p->hello_sent == LP_PEER_HELLO && p->out.first != NULL)
+        is_open = move(t, p->fd, &p->out);
+    if (is_open && p->in.first != NULL)
+        is_open = move(t, p->fd, &p->in);
+    else if (is_open && (events & (POLLHUP | POLLERR)))
+        is_open = recv(p->fd, &byte, 1, MSG_PEEK) > 0;
+    if (!is_open)
+        lose_peer(t, rank);
+}
+
+/* ---- the loop ---- */
+
+static bool needs(const lp_peer *p)
+{
+    return p->in.first != NULL || p->out.first != NULL;
+}
+
+/* What to poll, in the order control, wake, listener, strangers, peers. Peers without a connection are left out. */
+static int64_t list_polled(lp_tcp *t)
+{
+    void *items = t->polled;
+    int64_t n = 0;
+    if (!lp_grow(t->alloc, &items, &t->poll_capacity, 3 + LP_STRANGERS_MAX + t->round.world, sizeof *t->polled))
+        return -1;
+    t->polled = items;
+    const bool has_out = t->control.out_sent < t->control.out_bytes;
+    t->polled[n++] = (struct pollfd){.fd = t->control.fd, .events = (short)(POLLIN | (has_out ? POLLOUT : 0))};
+    t->polled[n++] = (struct pollfd){.fd = t->wake[0], .events = POLLIN};
+    t->polled[n++] = (struct pollfd){.fd = t->listener, .events = POLLIN};
+    for (int32_t i = 0; i < t->stranger_count; i++) /* one that is ahead of us is looked at again later */
+        t->polled[n++] =
+            (struct pollfd){.fd = t->stranger[i].bytes < LP_PEER_HELLO ? t->stranger[i].fd : -1, .events = POLLIN};
+    for (int32_t i = 0; i < t->round.world; i++) {
+        const lp_peer *p = &t->peer[i];
+        const short out = p->out.first != NULL || p->hello_sent < LP_PEER_HELLO ? POLLOUT : 0;
+        t->polled[n++] =
+            (struct pollfd){.fd = needs(p) ? p->fd : -1, .events = (short)(out | (p->in.first != NULL ? POLLIN : 0))};
+    }
+    return n;
+}
+
+static void turn(lp_tcp *t)
+{
+    char drain[64];
+    for (int32_t i = 0; i < t->round.world && !t->has_failed; i++)
+        if (i < t->round.rank && t->peer[i].fd < 0 && !t->peer[i].is_lost && needs(&t->peer[i]))
+            open_peer(t, i);
+    const int64_t count = list_polled(t);
+    const uint32_t number = t->round.number;
+    const int32_t strangers = t->stranger_count;
+    if (count < 0) {
+        lp_tcp_fail(t, "no memory for the connections");
+        return;
+    }
+    pthread_mutex_unlock(&t->lock);
+    const int ready = poll(t->polled, (nfds_t)count, 1000);
+    pthread_mutex_lock(&t->lock);
+    if (ready <= 0)
+        return;
+    if (t->polled[1].revents != 0 && read(t->wake[0], drain, sizeof drain) < 0)
+        return;
+    if (t->control.fd >= 0)
+        serve_control(t, t->polled[0].revents);
+    if (t->polled[2].revents != 0)
+        accept_strangers(t);
+    if (t->stranger_count > 0)
+        settle_all(t);
+    if (t->round.number != number || t->has_failed)
+        return;
+    for (int32_t i = 0; i < t->round.world && !t->has_failed; i++) {
+        const struct pollfd *p = &t->polled[3 + strangers + i];
+        if (p->fd >= 0 && p->revents != 0 && t->peer[i].fd == p->fd)
+            serve_peer(t, i, p->revents);
+    }
+}
+
+void *lp_tcp_run(void *tcp)
+{
+    lp_tcp *t = tcp;
+    pthread_mutex_lock(&t->lock);
+    while (!t->is_closing)
+        turn(t);
+    /* The last words, if they go at once. */
+    (void)lp_wire_flush(&t->control);
+    pthread_mutex_unlock(&t->lock);
+    return NULL;
+}

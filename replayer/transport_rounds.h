@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The rules of the meeting point, without sockets of their own: who is in, when a round begins, when it ends and who is
+ * to blame. Private to the replayer. */
+#ifndef LOADPLAN_TRANSPORT_ROUNDS_H
+#define LOADPLAN_TRANSPORT_ROUNDS_H
+
+#include "replayer/transport_hub.h"
+
+/* One connected rank. */
+typedef struct lp_meeting {
+    lp_wire wire;
+    lp_wire_member who;
+    bool is_known; /* said hello */
+    bool is_ready; /* waits for a round */
+    bool is_in;    /* takes part in the current one */
+    bool has_left; /* said goodbye */
+    int32_t rank;  /* in the current round */
+    bool has_block, has_answered;
+    int32_t answer;
+    int64_t progress, judged_progress; /* as answered; when it was last judged */
+    uint8_t *block;                    /* of gather */
+    int64_t block_bytes;
+} lp_meeting;
+
+typedef struct lp_rounds {
+    const lp_alloc *alloc;
+    int32_t servers;
+    int64_t join_ns, stall_ns;
+    lp_meeting **member;
+    int64_t count, capacity;
+    uint32_t number;   /* of the current or last round */
+    int32_t world;     /* of the current round; 0: none */
+    int64_t ready_ns;  /* when the first sender became ready; 0: none is */
+    int64_t gather_ns; /* when the first block came; 0: none has */
+    int64_t blame_ns;  /* when answers are judged; 0: nobody was asked */
+    int32_t stalled;   /* the rank that a rank complained about, or LP_WAITS_GATHER */
+} lp_rounds;
+
+void lp_rounds_init(lp_rounds *r, const lp_hub_options *options);
+void lp_rounds_free(lp_rounds *r);
+bool lp_rounds_connect(lp_rounds *r, int fd); /* false when there is no memory */
+void lp_rounds_message(lp_rounds *r, lp_meeting *m, const lp_wire_head *head, const uint8_t *body);
+void lp_rounds_lost(lp_rounds *r, lp_meeting *m); /* its connection; closes it */
+void lp_rounds_tick(lp_rounds *r, int64_t now);
+void lp_rounds_forget(lp_rounds *r); /* members whose connections are closed */
+void lp_rounds_end(lp_rounds *r);
+
+#endif

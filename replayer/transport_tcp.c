@@ -1,0 +1,396 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The transport over sockets: what the caller's thread does. */
+#include "replayer/transport_tcp.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+static const int64_t JOIN_NS = 300LL * 1000000000, STALL_NS = 60LL * 1000000000, GRACE_NS = 3LL * 1000000000;
+
+/* Waits for a change until the clock shows `until`; false when it does. The lock is held. */
+static bool wait_until(lp_tcp *t, int64_t until)
+{
+    const struct timespec at = {.tv_sec = until / 1000000000, .tv_nsec = until % 1000000000};
+    return pthread_cond_timedwait(&t->changed, &t->lock, &at) != ETIMEDOUT;
+}
+
+static lp_status peer_error(const lp_tcp *t, lp_error *err)
+{
+    return lp_fail(err, LP_E_PEER, "%s", t->reason);
+}
+
+static lp_status join_error(const lp_tcp *t, lp_error *err)
+{
+    return lp_fail(err, t->has_ended ? LP_E_INCOMPLETE : LP_E_PEER, "%s", t->reason);
+}
+
+static bool tell(lp_tcp *t, lp_wire_type type, int32_t argument, const void *body, int64_t bytes)
+{
+    const lp_wire_head head = {.type = type, .round = t->round.number, .argument = argument};
+    const bool ok = lp_wire_put(&t->control, &head, body, bytes, NULL, 0);
+    lp_tcp_wake(t);
+    return ok;
+}
+
+/* ---- join ---- */
+
+static lp_status join(void *context, lp_round *round, lp_error *err)
+{
+    lp_tcp *t = context;
+    pthread_mutex_lock(&t->lock);
+    lp_status status = LP_OK;
+    *round = (lp_round){.rank = 0};
+    if (t->control.fd < 0) {
+        status = join_error(t, err);
+    } else {
+        lp_tcp_end_round(t);
+        t->has_failed = false;
+        t->is_joining = true;
+        t->waits_for = LP_WAITS_NOT;
+        if (!tell(t, LP_WIRE_READY, 0, NULL, 0))
+            status = lp_fail_memory(err);
+        while (status == LP_OK && t->is_joining)
+            pthread_cond_wait(&t->changed, &t->lock);
+        if (status == LP_OK && t->has_failed)
+            status = join_error(t, err);
+    }
+    *round = t->round;
+    pthread_mutex_unlock(&t->lock);
+    return status;
+}
+
+/* ---- gather ---- */
+
+static lp_status gather(void *context, const void *mine, int64_t bytes, const lp_block **all, lp_error *err)
+{
+    lp_tcp *t = context;
+    if (bytes > LP_GATHER_MAX)
+        return lp_fail(err, LP_E_LIMIT, "a block of %lld bytes is more than ranks may exchange at a time",
+                       (long long)bytes);
+    pthread_mutex_lock(&t->lock);
+    lp_release(t->alloc, t->gathered);
+    t->gathered = NULL;
+    t->waits_for = LP_WAITS_GATHER;
+    lp_status status = LP_OK;
+    if (!t->has_failed && !tell(t, LP_WIRE_GATHER, 0, mine, bytes))
+        status = lp_fail_memory(err);
+    /* The meeting point names the rank that does not come; this clock is for the case that it stands still itself. */
+    int64_t patience = t->patience, until = lp_clock_ns() + 2 * t->stall_ns + GRACE_NS;
+    while (status == LP_OK && !t->has_failed && t->gathered == NULL) {
+        const bool changed = wait_until(t, until);
+        if (t->patience != patience)
+            until = lp_clock_ns() + 2 * t->stall_ns + GRACE_NS;
+        else if (!changed)
+            lp_tcp_fail(t, "the meeting point does not answer");
+        patience = t->patience;
+    }
+    /* What everybody has counts, whatever happened after it: the senders may have ended by now. */
+    if (status == LP_OK && t->gathered == NULL)
+        status = peer_error(t, err);
+    t->waits_for = LP_WAITS_NOT;
+    *all = t->block;
+    pthread_mutex_unlock(&t->lock);
+    return status;
+}
+
+/* ---- messages ---- */
+
+static void append(lp_queue *q, lp_message *m)
+{
+    if (q->last == NULL)
+        q->first = m;
+    else
+        q->last->next = m;
+    q->last = m;
+}
+
+static lp_status post(lp_tcp *t, const lp_transfer *transfer, int64_t count, lp_ticket *ticket, lp_error *err)
+{
+    for (int64_t i = 0; i < count; i++) {
+        const lp_transfer *x = &transfer[i];
+        if (x->peer < 0 || x->peer >= t->round.world || x->peer == t->round.rank || x->bytes < 0)
+            return lp_fail(err, LP_E_ARGUMENT, "a message of %lld bytes with rank %d of %d", (long long)x->bytes,
+                           x->peer, t->round.world);
+        lp_message *m = lp_allocate_zero(t->alloc, sizeof *m);
+        if (m == NULL)
+            return lp_fail_memory(err);
+        m->what = *x;
+        m->ticket = ticket;
+        ticket->left++;
+        append(x->is_send ? &t->peer[x->peer].out : &t->peer[x->peer].in, m);
+    }
+    return LP_OK;
+}
+
+static lp_status start(void *context, const lp_transfer *transfer, int64_t count, int64_t *number, lp_error *err)
+{
+    lp_tcp *t = context;
+    lp_ticket *ticket = lp_allocate_zero(t->alloc, sizeof *ticket);
+    if (ticket == NULL)
+        return lp_fail_memory(err);
+    pthread_mutex_lock(&t->lock);
+    ticket->number = ++t->ticket_number;
+    ticket->next = t->ticket;
+    t->ticket = ticket;
+    lp_status status = t->has_failed ? peer_error(t, err) : post(t, transfer, count, ticket, err);
+    if (status == LP_OK)
+        lp_tcp_wake(t);
+    *number = ticket->number;
+    pthread_mutex_unlock(&t->lock);
+    return status;
+}
+
+/* The first rank that a message of the ticket goes to or comes from. */
+static int32_t waits_for(const lp_tcp *t, const lp_ticket *ticket)
+{
+    for (int32_t i = 0; i < t->round.world; i++) {
+        for (const lp_message *m = t->peer[i].in.first; m != NULL; m = m->next)
+            if (m->ticket == ticket)
+                return i;
+        for (const lp_message *m = t->peer[i].out.first; m != NULL; m = m->next)
+            if (m->ticket == ticket)
+                return i;
+    }
+    return LP_WAITS_NOT;
+}
+
+static void wait_for(lp_tcp *t, lp_ticket *ticket)
+{
+    int64_t moved = ticket->moved, patience = t->patience, since = lp_clock_ns();
+    bool has_complained = false;
+    while (ticket->left > 0 && !t->has_failed) {
+        t->waits_for = waits_for(t, ticket);
+        const bool changed = wait_until(t, since + t->stall_ns + (has_complained ? t->stall_ns / 4 + GRACE_NS : 0));
+        if (ticket->moved != moved || t->patience != patience) {
+            moved = ticket->moved;
+            patience = t->patience;
+            since = lp_clock_ns();
+            has_complained = false;
+        } else if (!changed && has_complained) {
+            lp_tcp_fail(t, "the meeting point does not answer");
+        } else if (!changed) {
+            has_complained = true;
+            (void)tell(t, LP_WIRE_STALL, t->waits_for, NULL, 0);
+        }
+    }
+    t->waits_for = LP_WAITS_NOT;
+}
+
+static lp_status wait_ticket(void *context, int64_t number, lp_error *err)
+{
+    lp_tcp *t = context;
+    lp_status status = LP_OK;
+    pthread_mutex_lock(&t->lock);
+    lp_ticket **at = &t->ticket;
+    while (*at != NULL && (*at)->number != number)
+        at = &(*at)->next;
+    lp_ticket *ticket = *at;
+    if (ticket == NULL) {
+        status = t->has_failed ? peer_error(t, err) : lp_fail(err, LP_E_MISUSE, "there is no such ticket");
+    } else {
+        wait_for(t, ticket);
+        if (ticket->left > 0) {
+            status = peer_error(t, err); /* the ticket goes with the round */
+        } else {
+            for (at = &t->ticket; *at != ticket;)
+                at = &(*at)->next;
+            *at = ticket->next;
+            lp_release(t->alloc, ticket);
+        }
+    }
+    pthread_mutex_unlock(&t->lock);
+    return status;
+}
+
+static void fail(void *context, const char *reason)
+{
+    lp_tcp *t = context;
+    pthread_mutex_lock(&t->lock);
+    const size_t bytes = strlen(reason);
+    (void)tell(t, LP_WIRE_FAIL, 0, reason, (int64_t)(bytes < LP_WIRE_TEXT ? bytes : LP_WIRE_TEXT - 1));
+    lp_tcp_fail(t, reason);
+    pthread_mutex_unlock(&t->lock);
+}
+
+static lp_status check(void *context, int32_t peer, int64_t since_ns, lp_error *err)
+{
+    lp_tcp *t = context;
+    pthread_mutex_lock(&t->lock);
+    t->waits_for = peer;
+    const int64_t now = lp_clock_ns();
+    const lp_status status = t->has_failed ? peer_error(t, err) : LP_OK;
+    if (status == LP_OK && peer >= 0 && now - since_ns > t->stall_ns && now - t->complained_ns > t->stall_ns) {
+        t->complained_ns = now;
+        (void)tell(t, LP_WIRE_STALL, peer, NULL, 0);
+    }
+    pthread_mutex_unlock(&t->lock);
+    return status;
+}
+
+static void alive(void *context)
+{
+    atomic_fetch_add(&((lp_tcp *)context)->progress, 1);
+}
+
+static const char *name_of(void *context, int32_t rank)
+{
+    lp_tcp *t = context;
+    pthread_mutex_lock(&t->lock);
+    if (rank >= 0 && rank < t->round.world)
+        lp_wire_member_name(&t->peer[rank].who.hello, t->name);
+    else
+        snprintf(t->name, sizeof t->name, "rank %d", rank);
+    pthread_mutex_unlock(&t->lock);
+    return t->name;
+}
+
+static void *take(void *context, int64_t bytes)
+{
+    return lp_allocate(((lp_tcp *)context)->alloc, (size_t)bytes);
+}
+
+static void give_back(void *context, void *memory)
+{
+    lp_release(((lp_tcp *)context)->alloc, memory);
+}
+
+/* ---- open and close ---- */
+
+static void close_tcp(void *context)
+{
+    lp_tcp *t = context;
+    if (t->has_thread) {
+        pthread_mutex_lock(&t->lock);
+        (void)tell(t, LP_WIRE_BYE, 0, NULL, 0);
+        t->is_closing = true;
+        lp_tcp_wake(t);
+        pthread_mutex_unlock(&t->lock);
+        pthread_join(t->thread, NULL);
+    }
+    lp_tcp_end_round(t);
+    lp_wire_close(&t->control);
+    lp_hub_close(t->hub);
+    if (t->listener >= 0)
+        close(t->listener);
+    for (int i = 0; i < 2; i++)
+        if (t->wake[i] >= 0)
+            close(t->wake[i]);
+    lp_release(t->alloc, t->polled);
+    pthread_cond_destroy(&t->changed);
+    pthread_mutex_destroy(&t->lock);
+    lp_release(t->alloc, t);
+}
+
+static lp_status open_hub(lp_tcp *t, const lp_tcp_options *o, int32_t *port, lp_error *err)
+{
+    int fd = o->listener;
+    *port = o->port;
+    if (fd <= 0)
+        fd = lp_socket_listen(o->host, o->port, port, err);
+    if (fd < 0) /* the name may be that of an address which is not on this host's own list */
+        fd = lp_socket_listen(NULL, o->port, port, err);
+    if (fd < 0)
+        return LP_E_IO;
+    const lp_hub_options hub = {.listener = fd,
+                                .servers = o->servers > 0 ? o->servers : 1,
+                                .join_ns = t->join_ns,
+                                .stall_ns = t->stall_ns,
+                                .alloc = t->alloc};
+    return lp_hub_open(&t->hub, &hub, err);
+}
+
+/* The meeting point may come later than this rank. */
+static lp_status reach_hub(lp_tcp *t, const lp_tcp_options *o, int32_t port, lp_error *err)
+{
+    const int64_t until = lp_clock_ns() + t->join_ns;
+    int fd;
+    while ((fd = lp_socket_connect(o->host, port, err)) < 0) {
+        if (lp_clock_ns() >= until)
+            return LP_E_PEER;
+        lp_sleep_ms(50);
+    }
+    t->control.fd = fd;
+    return LP_OK;
+}
+
+static lp_status open_tcp(lp_tcp *t, const lp_tcp_options *o, lp_error *err)
+{
+    uint8_t hello[LP_WIRE_HELLO_BYTES];
+    int32_t port = o->port;
+    t->listener = lp_socket_listen(NULL, 0, &t->me.port, err);
+    if (t->listener < 0)
+        return LP_E_IO;
+    if (pipe(t->wake) != 0 || !lp_socket_prepare(t->wake[0]) || !lp_socket_prepare(t->wake[1]))
+        return lp_fail_errno(err, errno, "open", "a pipe");
+    if (t->me.is_sender && t->me.rank == 0)
+        LP_TRY(open_hub(t, o, &port, err));
+    LP_TRY(reach_hub(t, o, port, err));
+    lp_wire_put_hello(hello, &t->me);
+    if (!lp_wire_put(&t->control, &(lp_wire_head){.type = LP_WIRE_HELLO}, hello, sizeof hello, NULL, 0))
+        return lp_fail_memory(err);
+    const int code = pthread_create(&t->thread, NULL, lp_tcp_run, t);
+    if (code != 0)
+        return lp_fail(err, LP_E_IO, "cannot start a thread: %s", strerror(code));
+    t->has_thread = true;
+    return LP_OK;
+}
+
+lp_status lp_transport_tcp(lp_transport *transport, const lp_tcp_options *o, lp_error *err)
+{
+    const lp_platform p = lp_platform_resolve(o->platform);
+    pthread_condattr_t monotonic;
+    const char *group = o->group == NULL ? "server" : o->group;
+    *transport = (lp_transport){.size = 0};
+    if (o->host == NULL || o->rank < 0 || o->rank >= o->size || strlen(group) >= LP_WIRE_NAME)
+        return lp_fail(err, LP_E_ARGUMENT, "rank %d of %d at '%s' in a group '%s'", o->rank, o->size,
+                       o->host == NULL ? "" : o->host, group);
+    lp_tcp *t = lp_allocate_zero(p.alloc, sizeof *t);
+    if (t == NULL)
+        return lp_fail_memory(err);
+    t->alloc = p.alloc;
+    t->me = (lp_wire_hello){
+        .is_sender = o->is_sender || o->is_alone, .is_alone = o->is_alone, .rank = o->rank, .size = o->size};
+    if (!t->me.is_sender)
+        snprintf(t->me.group, sizeof t->me.group, "%s", group);
+    t->join_ns = o->join_ns > 0 ? o->join_ns : JOIN_NS;
+    t->stall_ns = o->stall_ns > 0 ? o->stall_ns : STALL_NS;
+    t->listener = t->wake[0] = t->wake[1] = -1;
+    t->waits_for = LP_WAITS_NOT;
+    lp_wire_init(&t->control, -1, p.alloc);
+    pthread_mutex_init(&t->lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&t->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    const lp_status status = open_tcp(t, o, err);
+    if (status != LP_OK) {
+        close_tcp(t);
+        return status;
+    }
+    *transport = (lp_transport){.size = sizeof *transport,
+                                .context = t,
+                                .join = join,
+                                .gather = gather,
+                                .start = start,
+                                .wait = wait_ticket,
+                                .check = check,
+                                .fail = fail,
+                                .alive = alive,
+                                .name = name_of,
+                                .take = take,
+                                .give_back = give_back,
+                                .close = close_tcp};
+    return LP_OK;
+}
+
+void lp_transport_close(lp_transport *transport)
+{
+    if (transport == NULL || transport->close == NULL)
+        return;
+    transport->close(transport->context);
+    *transport = (lp_transport){.size = 0};
+}

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One rank's side of the sockets. A thread moves the bytes (transport_pump.c) while the caller works; the calls of the
+ * transport (transport_tcp.c) leave work for it and wait. Private to the replayer.
+ */
+#ifndef LOADPLAN_TRANSPORT_TCP_H
+#define LOADPLAN_TRANSPORT_TCP_H
+
+#include "replayer/transport_hub.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* Messages that were started together. */
+typedef struct lp_ticket {
+    int64_t number;
+    int64_t left;  /* messages */
+    int64_t moved; /* bytes so far: a stall is when this stands still */
+    struct lp_ticket *next;
+} lp_ticket;
+
+typedef struct lp_message {
+    lp_transfer what;
+    int64_t done;
+    lp_ticket *ticket;
+    struct lp_message *next;
+} lp_message;
+
+typedef struct lp_queue {
+    lp_message *first, *last;
+} lp_queue;
+
+enum { LP_PEER_HELLO = 12 }; /* magic, round, rank */
+
+/* The connection to another rank of the round: the higher rank opens it when it first needs it. */
+typedef struct lp_peer {
+    lp_wire_member who;
+    int fd;
+    bool is_lost;       /* its connection ended in the middle of a message */
+    int64_t hello_sent; /* of what we say first, where we opened it */
+    lp_queue out, in;
+} lp_peer;
+
+/* A connection of which it is not known yet who it is. */
+typedef struct lp_stranger {
+    int fd;
+    int64_t bytes;
+    uint8_t hello[LP_PEER_HELLO];
+} lp_stranger;
+
+enum { LP_STRANGERS_MAX = 64 };
+
+typedef struct lp_tcp {
+    const lp_alloc *alloc;
+    lp_hub *hub; /* where this rank has it */
+    lp_wire_hello me;
+    int64_t join_ns, stall_ns;
+    pthread_t thread;
+    bool has_thread;
+    int wake[2]; /* a pipe: a byte wakes the thread */
+    int listener;
+    struct pollfd *polled;
+    int64_t poll_capacity;
+    atomic_llong progress; /* grows when something gets done */
+
+    /* Everything below is under the lock. */
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    lp_wire control;
+    bool is_closing, has_ended; /* ended: the meeting point has no more rounds */
+    bool is_joining;
+    bool has_failed;
+    char reason[LP_WIRE_TEXT];
+    lp_round round;
+    lp_peer *peer; /* by rank */
+    lp_stranger stranger[LP_STRANGERS_MAX];
+    int32_t stranger_count;
+    lp_ticket *ticket;
+    int64_t ticket_number;
+    int32_t waits_for;     /* a rank, or LP_WAITS_* */
+    int64_t complained_ns; /* about what goes another way */
+    int64_t patience;      /* how often the meeting point found nobody to blame */
+    uint8_t *gathered;     /* body of the last answer to gather; NULL until it comes */
+    int64_t gathered_bytes;
+    lp_block *block; /* by rank */
+    char name[128];
+} lp_tcp;
+
+/* transport_pump.c; the lock is held. */
+void lp_tcp_fail(lp_tcp *t, const char *reason); /* of this round: the first reason stays */
+void lp_tcp_wake(lp_tcp *t);
+void lp_tcp_end_round(lp_tcp *t); /* closes what belongs to it */
+void *lp_tcp_run(void *tcp);
+
+#endif
