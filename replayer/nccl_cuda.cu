@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The device calls that ranks need beside NCCL. */
+#include "replayer/nccl_transport.h"
+
+#include <cuda_runtime.h>
+
+#include <stdint.h>
+
+/* The context is the number of the device. */
+static void *context_of(int32_t device)
+{
+    return (void *)(intptr_t)device;
+}
+
+static const char *error_text(void *context, int code)
+{
+    (void)context;
+    (void)cudaGetLastError(); /* an error that was told is over */
+    return cudaGetErrorString((cudaError_t)code);
+}
+
+static int enter(void *context)
+{
+    return cudaSetDevice((int)(intptr_t)context);
+}
+
+static int allocate(void *context, int64_t bytes, void **out)
+{
+    const int code = enter(context);
+    return code != 0 ? code : cudaMalloc(out, (size_t)bytes);
+}
+
+static void release(void *context, void *memory)
+{
+    (void)context;
+    (void)cudaFree(memory);
+}
+
+static int store(void *context, void *device, const void *host, int64_t bytes)
+{
+    (void)context;
+    return cudaMemcpy(device, host, (size_t)bytes, cudaMemcpyHostToDevice);
+}
+
+static int fetch(void *context, void *host, const void *device, int64_t bytes)
+{
+    (void)context;
+    return cudaMemcpy(host, device, (size_t)bytes, cudaMemcpyDeviceToHost);
+}
+
+/* Streams do not wait for the default stream, on which the copies above are. */
+static int stream_open(void *context, void **stream)
+{
+    const int code = enter(context);
+    return code != 0 ? code : cudaStreamCreateWithFlags((cudaStream_t *)stream, cudaStreamNonBlocking);
+}
+
+static void stream_close(void *context, void *stream)
+{
+    (void)context;
+    (void)cudaStreamDestroy((cudaStream_t)stream);
+}
+
+static int event_open(void *context, void **event)
+{
+    const int code = enter(context);
+    return code != 0 ? code : cudaEventCreateWithFlags((cudaEvent_t *)event, cudaEventDisableTiming);
+}
+
+static void event_close(void *context, void *event)
+{
+    (void)context;
+    (void)cudaEventDestroy((cudaEvent_t)event);
+}
+
+static int event_set(void *context, void *event, void *stream)
+{
+    (void)context;
+    return cudaEventRecord((cudaEvent_t)event, (cudaStream_t)stream);
+}
+
+static int event_done(void *context, void *event, bool *done)
+{
+    (void)context;
+    const cudaError_t code = cudaEventQuery((cudaEvent_t)event);
+    *done = code == cudaSuccess;
+    return code == cudaErrorNotReady ? 0 : code;
+}
+
+extern "C" lp_status lp_nccl_cuda(lp_nccl_device *out, int32_t device, lp_error *err)
+{
+    int count = 0;
+    const cudaError_t code = cudaGetDeviceCount(&count);
+    if (code != cudaSuccess || device < 0 || device >= count)
+        return lp_fail(err, LP_E_DEVICE, "there is no device %d: %s", device,
+                       code != cudaSuccess ? error_text(NULL, code) : "this host has fewer");
+    *out = lp_nccl_device{context_of(device), error_text,   enter,      allocate,    release,   store,     fetch,
+                          stream_open,        stream_close, event_open, event_close, event_set, event_done};
+    return LP_OK;
+}

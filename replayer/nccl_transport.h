@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Payloads by NCCL, everything else by sockets. Private to the replayer. */
+#ifndef LOADPLAN_NCCL_TRANSPORT_H
+#define LOADPLAN_NCCL_TRANSPORT_H
+
+#include "replayer/nccl_table.h"
+#include "replayer/sync.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What NCCL needs of a device. Calls return 0 or a code for error_text. */
+typedef struct lp_nccl_device {
+    void *context;
+    const char *(*error_text)(void *context, int code);
+    int (*enter)(void *context); /* makes the device the calling thread's */
+    int (*allocate)(void *context, int64_t bytes, void **out);
+    void (*release)(void *context, void *memory);
+    int (*store)(void *context, void *device, const void *host, int64_t bytes); /* returns when it is done */
+    int (*fetch)(void *context, void *host, const void *device, int64_t bytes);
+    int (*stream_open)(void *context, void **stream);
+    void (*stream_close)(void *context, void *stream);
+    int (*event_open)(void *context, void **event);
+    void (*event_close)(void *context, void *event);
+    int (*event_set)(void *context, void *event, void *stream);
+    int (*event_done)(void *context, void *event, bool *done); /* asks, does not wait */
+} lp_nccl_device;
+
+/* LP_E_UNSUPPORTED in builds without CUDA, LP_E_DEVICE where there is no such device. */
+lp_status lp_nccl_cuda(lp_nccl_device *out, int32_t device, lp_error *err);
+
+/* The transport over a given device and library; `sockets` must outlive it and is not closed with it. */
+lp_status lp_transport_nccl_on(lp_transport *transport, const lp_transport *sockets, const lp_nccl_device *device,
+                               const char *library, const lp_platform *platform, lp_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
