@@ -192,6 +192,7 @@ int main(int argc, char **argv)
     join(lp_layout_commands, lp_layout_command_count);
     join(lp_recorder_commands, lp_recorder_command_count);
     join(lp_replayer_commands, lp_replayer_command_count);
+    join(lp_sync_commands, lp_sync_command_count);
     add(&lp_bench_command);
     lp_bench_join(benches, sizeof benches / sizeof benches[0]);
     join(own_commands, sizeof own_commands / sizeof own_commands[0]);

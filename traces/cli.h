@@ -98,7 +98,8 @@ const lp_platform *lp_cli_platform(lp_cli *cli);
 
 /* The tables of the rooms; main.c joins them. That of traces is spread over several files. */
 extern const lp_command *const lp_trace_commands[];
-extern const lp_command lp_layout_commands[], lp_recorder_commands[], lp_replayer_commands[];
+extern const lp_command lp_layout_commands[], lp_recorder_commands[], lp_replayer_commands[], lp_sync_commands[];
 extern const int lp_trace_command_count, lp_layout_command_count, lp_recorder_command_count, lp_replayer_command_count;
+extern const int lp_sync_command_count;
 
 #endif

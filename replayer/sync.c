@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Epochs from begin to end, at senders and receivers. */
+#include "replayer/sync_private.h"
+
+#include "replayer/session.h"
+#include "replayer/session_patch.h"
+#include "replayer/transport_wire.h"
+
+#include <stdio.h>
+
+const char *lp_sync_mode_name(lp_sync_mode mode)
+{
+    switch (mode) {
+    case LP_SYNC_PACKED:
+        return "packed";
+    case LP_SYNC_SLICED:
+        return "sliced";
+    case LP_SYNC_DELTA:
+        return "delta";
+    }
+    return "?";
+}
+
+/* ---- open and close ---- */
+
+static lp_status digest_catalogue(lp_sync *s, lp_error *err)
+{
+    lp_sha256 h;
+    lp_sha256_begin(&h);
+    lp_sha256_text(&h, "loadplan catalogue 1");
+    lp_sha256_i64(&h, lp_checkpoint_count(s->catalogue));
+    for (int64_t i = 0; i < lp_checkpoint_count(s->catalogue); i++) {
+        const lp_checkpoint_tensor *t = lp_checkpoint_at(s->catalogue, i);
+        lp_sha256_text(&h, t->name);
+        lp_sha256_i64(&h, t->dtype);
+        lp_sha256_i64(&h, t->ndim);
+        for (int32_t k = 0; k < t->ndim; k++)
+            lp_sha256_i64(&h, t->shape[k]);
+    }
+    return lp_sha256_end(&h, s->catalogue_digest) ? LP_OK : lp_fail(err, LP_E_INTERNAL, "SHA-256 failed");
+}
+
+lp_status lp_sync_open(lp_sync **out, const lp_transport *transport, const lp_trace *trace,
+                       const lp_sync_options *options, lp_error *err)
+{
+    const lp_platform platform = lp_platform_resolve(options->platform);
+    const char *group = options->is_sender ? "" : options->group == NULL ? "server" : options->group;
+    if (strlen(group) >= LP_SYNC_GROUP || options->bucket < 0 ||
+        (options->bucket > 0 && options->bucket < LP_SYNC_BUCKET_LEAST))
+        return lp_fail(err, LP_E_ARGUMENT, "a bucket of %lld bytes in a group '%s'", (long long)options->bucket, group);
+    lp_sync *s = lp_allocate_zero(platform.alloc, sizeof *s);
+    if (s == NULL)
+        return lp_fail_memory(err);
+    s->platform = platform;
+    s->alloc = platform.alloc;
+    s->transport = *transport;
+    s->trace = trace;
+    s->catalogue = lp_trace_checkpoint(trace);
+    s->options = *options;
+    s->options.mode = options->mode == 0 ? LP_SYNC_PACKED : options->mode;
+    s->options.bucket = options->bucket == 0 ? LP_SYNC_BUCKET : options->bucket;
+    snprintf(s->group, sizeof s->group, "%s", group);
+    lp_status status = lp_trace_set_digest(trace, s->set, err);
+    if (status == LP_OK)
+        status = digest_catalogue(s, err);
+    if (status != LP_OK) {
+        lp_sync_close(s);
+        return status;
+    }
+    *out = s;
+    return LP_OK;
+}
+
+void lp_sync_close(lp_sync *s)
+{
+    if (s == NULL)
+        return;
+    lp_sync_forget(s);
+    lp_flow_release(s);
+    lp_slices_free(s->slices);
+    lp_shadow_free(s->shadow, s->alloc);
+    lp_release(s->alloc, s);
+}
+
+/* ---- the end of an epoch ---- */
+
+/* Tells all ranks of a failure, unless they know. */
+static lp_status end_badly(lp_sync *s, lp_status status, const lp_error *err)
+{
+    if (status != LP_E_PEER && !s->is_mismatch)
+        s->transport.fail(s->transport.context, err->text);
+    return status;
+}
+
+static lp_status all_say_yes(lp_sync *s, lp_error *err)
+{
+    const lp_block *all = NULL;
+    return s->transport.gather(s->transport.context, NULL, 0, &all, err);
+}
+
+static void end_well(lp_sync *s)
+{
+    s->held = s->epoch;
+    memcpy(s->lineage, s->agreement, sizeof s->lineage);
+    s->report.nanoseconds = lp_clock_ns() - s->begin_ns;
+}
+
+/* What was loaded is whole, but not everywhere. */
+static void spoil(lp_sync *s)
+{
+    s->held = 0;
+    if (s->plan != NULL)
+        s->plan->is_all_dirty = true;
+}
+
+lp_status lp_sync_vote(lp_sync *s, const lp_error *mine, lp_error *err)
+{
+    if (mine != NULL && mine->code != LP_OK) {
+        if (err != NULL && err != mine)
+            *err = *mine;
+        spoil(s);
+        return end_badly(s, mine->code, mine);
+    }
+    lp_error own = {.code = LP_OK};
+    err = err == NULL ? &own : err;
+    const lp_status status = all_say_yes(s, err);
+    if (status == LP_OK)
+        return LP_OK;
+    spoil(s);
+    return end_badly(s, status, err);
+}
+
+/* ---- senders ---- */
+
+static lp_status send_frames(lp_sync *s, const lp_sync_source *source, lp_error *err)
+{
+    switch (s->mode) {
+    case LP_SYNC_SLICED:
+        return lp_sliced_send(s, source, err);
+    case LP_SYNC_DELTA:
+        LP_TRY(lp_delta_send(s, source, err)); /* a short one, if any, comes first */
+        return lp_packed_send(s, source, false, err);
+    case LP_SYNC_PACKED:
+        break;
+    }
+    return lp_packed_send(s, source, false, err);
+}
+
+static lp_status send_epoch(lp_sync *s, const lp_sync_source *source, int64_t epoch, lp_error *err)
+{
+    lp_fact mine = {.is_sender = true, .mode = s->options.mode, .bucket = s->options.bucket, .wanted = epoch};
+    LP_TRY(lp_sync_agree(s, &mine, err));
+    LP_TRY(lp_sync_content(s, source, err));
+    LP_TRY(lp_flow_buckets(s, err));
+    s->held = 0; /* from here on shadow and receivers are between two epochs */
+    LP_TRY(send_frames(s, source, err));
+    return all_say_yes(s, err);
+}
+
+lp_status lp_sync_send(lp_sync *s, const lp_sync_source *source, int64_t epoch, lp_sync_report *report, lp_error *err)
+{
+    lp_error own = {.code = LP_OK};
+    err = err == NULL ? &own : err;
+    if (!s->options.is_sender || epoch < 0)
+        return lp_fail(err, LP_E_MISUSE, epoch < 0 ? "an epoch below 0" : "this sync was opened to receive");
+    lp_status status = send_epoch(s, source, epoch, err);
+    if (status == LP_OK)
+        end_well(s);
+    else
+        (void)end_badly(s, status, err);
+    if (report != NULL)
+        *report = s->report;
+    return status;
+}
+
+/* ---- receivers ---- */
+
+static lp_status push(void *context, uint32_t name, int64_t off, const void *data, int64_t bytes, lp_error *err)
+{
+    return lp_push_handle_range(context, name, off, data, bytes, err);
+}
+
+static lp_status patch(void *context, uint32_t name, int64_t off, const void *data, int64_t bytes, lp_error *err)
+{
+    return lp_session_patch(context, name, off, data, bytes, err);
+}
+
+static lp_status keep(void *context, uint32_t name, lp_error *err)
+{
+    return lp_session_keep(context, name, err);
+}
+
+static lp_status receive_frames(lp_sync *s, lp_plan *plan, lp_session *session, lp_error *err)
+{
+    const lp_sync_sink sink = {.context = session, .push = push, .patch = patch, .keep = keep};
+    if (s->mode == LP_SYNC_SLICED)
+        return lp_sliced_receive(s, plan, &sink, err);
+    if (s->is_delta[s->round.rank])
+        return lp_delta_receive(s, &sink, err);
+    if (s->mode == LP_SYNC_DELTA)
+        LP_TRY(lp_delta_watch(s, err));
+    s->report.mode = LP_SYNC_PACKED;
+    return lp_packed_receive(s, &sink, err);
+}
+
+static int add_range(void *total, int64_t lo, int64_t hi)
+{
+    *(int64_t *)total += hi - lo;
+    return 0;
+}
+
+/* What a receiver reads of each name, and what a delta has to bring whole. */
+static lp_status say_needs(lp_sync *s, const lp_plan *plan, uint8_t *used, uint8_t *whole, lp_error *err)
+{
+    s->report.bytes_needed = 0;
+    for (uint32_t i = 0; i < lp_checkpoint_count(s->catalogue); i++) {
+        if (lp_plan_use(plan, i) != LP_USE_LOADED)
+            continue;
+        used[i / 8] = (uint8_t)(used[i / 8] | 1u << (i % 8));
+        if (!lp_patch_is_possible(plan, i))
+            whole[i / 8] = (uint8_t)(whole[i / 8] | 1u << (i % 8));
+        LP_TRY(lp_plan_reads(plan, i, add_range, &s->report.bytes_needed, err));
+    }
+    return LP_OK;
+}
+
+static lp_status receive_into(lp_sync *s, lp_plan *plan, const lp_session_options *options, lp_error *err)
+{
+    lp_session *session = NULL;
+    lp_session_options o = *options;
+    /* Memory is cleared for a cold start, but not for changes to what it holds. */
+    if (s->is_delta[s->round.rank])
+        o.mode = LP_DIRECT;
+    s->held = 0;
+    LP_TRY(lp_begin(&session, plan, &o, err));
+    lp_status status = receive_frames(s, plan, session, err);
+    if (status == LP_OK)
+        status = lp_finish(session, &s->report.load, err);
+    else
+        lp_abort(session, err->text);
+    lp_session_close(session);
+    if (status != LP_OK)
+        return status;
+    status = all_say_yes(s, err);
+    if (status != LP_OK)
+        spoil(s);
+    return status;
+}
+
+static lp_status receive_epoch(lp_sync *s, lp_plan *plan, const lp_session_options *options, int64_t epoch,
+                               lp_error *err)
+{
+    const int64_t map = lp_bitmap_bytes(s);
+    uint8_t *used = lp_allocate_zero(s->alloc, 2 * (size_t)map + 1), *whole = used == NULL ? NULL : used + map;
+    lp_fact mine = {.takes_delta = options->mode != LP_LAYERWISE && options->mode != LP_META,
+                    .wanted = epoch,
+                    .used = used,
+                    .whole = whole};
+    if (lp_patch_is_stale(plan))
+        s->held = 0; /* some other load went wrong */
+    lp_status status = used == NULL ? lp_fail_memory(err) : say_needs(s, plan, used, whole, err);
+    const int64_t needed = s->report.bytes_needed;
+    if (status == LP_OK)
+        status = lp_sync_agree(s, &mine, err);
+    s->report.bytes_needed = needed;
+    lp_release(s->alloc, used);
+    LP_TRY(status);
+    LP_TRY(lp_sync_content(s, NULL, err));
+    LP_TRY(lp_flow_buckets(s, err));
+    return receive_into(s, plan, options, err);
+}
+
+lp_status lp_sync_recv(lp_sync *s, lp_plan *plan, const lp_session_options *options, int64_t epoch,
+                       lp_sync_report *report, lp_error *err)
+{
+    const lp_session_options cold = {.mode = LP_COLD};
+    lp_error own = {.code = LP_OK};
+    err = err == NULL ? &own : err;
+    if (s->options.is_sender || epoch < 0 || plan->trace != s->trace)
+        return lp_fail(err, LP_E_MISUSE,
+                       s->options.is_sender ? "this sync was opened to send"
+                       : epoch < 0          ? "an epoch below 0"
+                                            : "the plan is of another trace than the sync");
+    s->plan = plan;
+    lp_status status = receive_epoch(s, plan, options == NULL ? &cold : options, epoch, err);
+    if (status == LP_OK)
+        end_well(s);
+    else
+        (void)end_badly(s, status, err);
+    if (report != NULL)
+        *report = s->report;
+    return status;
+}

@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Changes as bytes. docs/distributed.md has the layout. */
+#include "replayer/sync_change.h"
+
+#include "replayer/transport_wire.h"
+
+int lp_change_elem(lp_dtype dtype)
+{
+    const int bits = lp_dtype_bits(dtype);
+    return bits <= 8 ? 1 : bits / 8;
+}
+
+static void put_u16(uint8_t *out, uint32_t value)
+{
+    out[0] = (uint8_t)value;
+    out[1] = (uint8_t)(value >> 8);
+}
+
+static uint32_t get_u16(const uint8_t *in)
+{
+    return (uint32_t)in[0] | (uint32_t)in[1] << 8;
+}
+
+static void put_head(uint8_t *out, uint32_t name, lp_change_form form, int elem, int64_t off, int64_t elements,
+                     int64_t count)
+{
+    lp_wire_put_u32(out, name);
+    put_u16(out + 4, form);
+    put_u16(out + 6, (uint32_t)elem);
+    lp_wire_put_i64(out + 8, off);
+    lp_wire_put_u32(out + 16, (uint32_t)elements);
+    lp_wire_put_u32(out + 20, (uint32_t)count);
+}
+
+/* ---- put ---- */
+
+static bool differs(const uint8_t *was, const uint8_t *is, int elem, int64_t i)
+{
+    const int64_t at = i * elem;
+    switch (elem) { /* constant sizes, so that this is a compare of words */
+    case 1:
+        return was[at] != is[at];
+    case 2:
+        return memcmp(was + at, is + at, 2) != 0;
+    case 4:
+        return memcmp(was + at, is + at, 4) != 0;
+    default:
+        return memcmp(was + at, is + at, (size_t)elem) != 0;
+    }
+}
+
+static void count_changes(const uint8_t *was, const uint8_t *is, int elem, int64_t elements, int64_t *changed,
+                          int64_t *runs)
+{
+    bool before = false;
+    *changed = *runs = 0;
+    for (int64_t i = 0; i < elements; i++) {
+        const bool now = differs(was, is, elem, i);
+        *changed += now;
+        *runs += now && !before;
+        before = now;
+    }
+}
+
+static int64_t put_values(const uint8_t *was, const uint8_t *is, int elem, int64_t elements, uint8_t *out)
+{
+    uint8_t *to = out;
+    for (int64_t i = 0; i < elements; i++)
+        if (differs(was, is, elem, i)) {
+            memcpy(to, is + i * elem, (size_t)elem);
+            to += elem;
+        }
+    return to - out;
+}
+
+static void put_places(const uint8_t *was, const uint8_t *is, int elem, int64_t elements, uint8_t *out)
+{
+    for (int64_t i = 0; i < elements; i++)
+        if (differs(was, is, elem, i)) {
+            put_u16(out, (uint32_t)i);
+            out += 2;
+        }
+}
+
+/* Length 0 stands for 65,536: a run is never empty. */
+static void put_runs(const uint8_t *was, const uint8_t *is, int elem, int64_t elements, uint8_t *out)
+{
+    int64_t end = 0;
+    for (int64_t i = 0; i < elements;) {
+        int64_t stop = i;
+        while (stop < elements && differs(was, is, elem, stop))
+            stop++;
+        if (stop > i) {
+            put_u16(out, (uint32_t)(i - end));
+            put_u16(out + 2, (uint32_t)(stop - i));
+            out += 4;
+            end = stop;
+        }
+        i = stop + 1;
+    }
+}
+
+static void put_bits(const uint8_t *was, const uint8_t *is, int elem, int64_t elements, uint8_t *out)
+{
+    memset(out, 0, (size_t)(elements + 7) / 8);
+    for (int64_t i = 0; i < elements; i++)
+        if (differs(was, is, elem, i))
+            out[i / 8] = (uint8_t)(out[i / 8] | 1u << (i % 8));
+}
+
+int64_t lp_change_put(uint32_t name, int64_t off, int elem, int64_t elements, const uint8_t *was, const uint8_t *is,
+                      bool whole, uint8_t *out)
+{
+    int64_t changed, runs;
+    uint8_t *to = out + LP_CHANGE_HEAD;
+    count_changes(was, is, elem, elements, &changed, &runs);
+    if (changed == 0 && !whole)
+        return 0;
+    const int64_t values = changed * elem;
+    const int64_t size[5] = {0, elements * elem, 2 * changed + values, 4 * runs + values, (elements + 7) / 8 + values};
+    lp_change_form best = LP_CHANGE_ALL;
+    for (int f = LP_CHANGE_PLACES; f <= LP_CHANGE_BITS && !whole; f++)
+        if (size[f] < size[best])
+            best = (lp_change_form)f;
+    put_head(out, name, best, elem, off, elements, best == LP_CHANGE_RUNS ? runs : changed);
+    switch (best) {
+    case LP_CHANGE_ALL:
+        memcpy(to, is, (size_t)(elements * elem));
+        break;
+    case LP_CHANGE_PLACES:
+        put_places(was, is, elem, elements, to);
+        break;
+    case LP_CHANGE_RUNS:
+        put_runs(was, is, elem, elements, to);
+        break;
+    case LP_CHANGE_BITS:
+        put_bits(was, is, elem, elements, to);
+        break;
+    }
+    if (best != LP_CHANGE_ALL)
+        put_values(was, is, elem, elements, to + size[best] - values);
+    return LP_CHANGE_HEAD + size[best];
+}
+
+/* ---- get ---- */
+
+typedef struct change {
+    uint32_t name;
+    lp_change_form form;
+    int elem;
+    int64_t off, elements, count;
+    const uint8_t *index, *values; /* index: places, runs or bits */
+} change;
+
+static lp_status corrupt(lp_error *err, const char *what)
+{
+    return lp_fail(err, LP_E_CORRUPT, "changes that came are damaged: %s", what);
+}
+
+static lp_status get_head(change *c, const uint8_t *data, int64_t bytes, const lp_checkpoint *catalogue, lp_error *err)
+{
+    if (bytes < LP_CHANGE_HEAD)
+        return corrupt(err, "they end in a header");
+    c->name = lp_wire_get_u32(data);
+    c->form = (lp_change_form)get_u16(data + 4);
+    c->elem = (int)get_u16(data + 6);
+    c->off = lp_wire_get_i64(data + 8);
+    c->elements = lp_wire_get_u32(data + 16);
+    c->count = lp_wire_get_u32(data + 20);
+    if (c->name >= lp_checkpoint_count(catalogue))
+        return corrupt(err, "a name that is not in the catalogue");
+    const lp_checkpoint_tensor *t = lp_checkpoint_at(catalogue, c->name);
+    if (c->elem != lp_change_elem(t->dtype) || c->elements > LP_CHANGE_ELEMENTS || c->count > c->elements)
+        return corrupt(err, "an element size or a count");
+    if (c->off < 0 || c->off % c->elem != 0 || c->off > t->bytes || c->elements * c->elem > t->bytes - c->off)
+        return corrupt(err, "bytes outside of their tensor");
+    return LP_OK;
+}
+
+/* Number of elements that the index names, or -1 when it is not in order. */
+static int64_t count_index(const change *c)
+{
+    int64_t at = 0, total = 0;
+    switch (c->form) {
+    case LP_CHANGE_ALL:
+        return c->elements;
+    case LP_CHANGE_PLACES:
+        for (int64_t i = 0; i < c->count; i++) {
+            const int64_t place = get_u16(c->index + 2 * i);
+            if (place < at || place >= c->elements)
+                return -1;
+            at = place + 1;
+        }
+        return c->count;
+    case LP_CHANGE_RUNS:
+        for (int64_t i = 0; i < c->count; i++) {
+            const int64_t length = get_u16(c->index + 4 * i + 2);
+            at += (int64_t)get_u16(c->index + 4 * i) + (length == 0 ? LP_CHANGE_ELEMENTS : length);
+            total += length == 0 ? LP_CHANGE_ELEMENTS : length;
+            if (at > c->elements)
+                return -1;
+        }
+        return total;
+    case LP_CHANGE_BITS:
+        for (int64_t i = 0; i < (c->elements + 7) / 8 * 8; i++) {
+            const bool is_set = (c->index[i / 8] >> (i % 8) & 1) != 0;
+            if (is_set && i >= c->elements)
+                return -1;
+            total += is_set;
+        }
+        return total == c->count ? total : -1;
+    }
+    return -1;
+}
+
+static lp_status get_body(change *c, const uint8_t *data, int64_t bytes, int64_t *used, lp_error *err)
+{
+    int64_t index = 0;
+    switch (c->form) {
+    case LP_CHANGE_ALL:
+        break;
+    case LP_CHANGE_PLACES:
+        index = 2 * c->count;
+        break;
+    case LP_CHANGE_RUNS:
+        index = 4 * c->count;
+        break;
+    case LP_CHANGE_BITS:
+        index = (c->elements + 7) / 8;
+        break;
+    default:
+        return corrupt(err, "a form that is not known");
+    }
+    if (index > bytes - LP_CHANGE_HEAD)
+        return corrupt(err, "they end in a list");
+    c->index = data + LP_CHANGE_HEAD;
+    c->values = c->index + index;
+    const int64_t changed = count_index(c);
+    if (changed < 0)
+        return corrupt(err, "a list that is out of order");
+    if (changed * c->elem > bytes - LP_CHANGE_HEAD - index)
+        return corrupt(err, "they end in values");
+    *used = LP_CHANGE_HEAD + index + changed * c->elem;
+    return LP_OK;
+}
+
+/* Whether element i follows the one before it, in the index of a form that lists single elements. */
+static int64_t next_element(const change *c, int64_t *cursor)
+{
+    if (c->form == LP_CHANGE_PLACES)
+        return *cursor < c->count ? (int64_t)get_u16(c->index + 2 * (*cursor)++) : -1;
+    for (; *cursor < c->elements; ++*cursor)
+        if (c->index[*cursor / 8] >> (*cursor % 8) & 1)
+            return (*cursor)++;
+    return -1;
+}
+
+static lp_status write_elements(const change *c, lp_change_write write, void *context, lp_error *err)
+{
+    const uint8_t *value = c->values;
+    int64_t cursor = 0, first = next_element(c, &cursor);
+    while (first >= 0) {
+        int64_t end = first + 1, next = next_element(c, &cursor);
+        while (next == end) {
+            end++;
+            next = next_element(c, &cursor);
+        }
+        const int64_t bytes = (end - first) * c->elem;
+        LP_TRY(write(context, c->name, c->off + first * c->elem, value, bytes, c->form, err));
+        value += bytes;
+        first = next;
+    }
+    return LP_OK;
+}
+
+static lp_status write_runs(const change *c, lp_change_write write, void *context, lp_error *err)
+{
+    const uint8_t *value = c->values;
+    int64_t at = 0;
+    for (int64_t i = 0; i < c->count; i++) {
+        const int64_t length = get_u16(c->index + 4 * i + 2);
+        const int64_t run = length == 0 ? LP_CHANGE_ELEMENTS : length;
+        at += (int64_t)get_u16(c->index + 4 * i);
+        LP_TRY(write(context, c->name, c->off + at * c->elem, value, run * c->elem, c->form, err));
+        value += run * c->elem;
+        at += run;
+    }
+    return LP_OK;
+}
+
+lp_status lp_change_get(const uint8_t *data, int64_t bytes, const lp_checkpoint *catalogue, lp_change_write write,
+                        void *context, int64_t *used, lp_error *err)
+{
+    change c;
+    LP_TRY(get_head(&c, data, bytes, catalogue, err));
+    LP_TRY(get_body(&c, data, bytes, used, err));
+    if (c.form == LP_CHANGE_ALL)
+        return write(context, c.name, c.off, c.values, c.elements * c.elem, c.form, err);
+    return c.form == LP_CHANGE_RUNS ? write_runs(&c, write, context, err) : write_elements(&c, write, context, err);
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Changes of a stretch of a tensor, as bytes: the smallest of four forms. Private to the replayer.
+ *
+ *   all       every element
+ *   elements  places of the changed ones, then their values
+ *   runs      gaps and lengths of changed runs, then their values
+ *   bits      a bit for each element of the stretch, then the values of the changed ones
+ */
+#ifndef LOADPLAN_SYNC_CHANGE_H
+#define LOADPLAN_SYNC_CHANGE_H
+
+#include "traces/base.h"
+
+enum {
+    LP_CHANGE_HEAD = 24,
+    LP_CHANGE_ELEMENTS = 65536 /* most elements of a stretch: places are 16 bits */
+};
+
+typedef enum lp_change_form {
+    LP_CHANGE_ALL = 1,
+    LP_CHANGE_PLACES = 2,
+    LP_CHANGE_RUNS = 3,
+    LP_CHANGE_BITS = 4
+} lp_change_form;
+
+/* Writes the changes of `elements` elements of `elem` bytes, which lie `off` bytes into tensor `name`, to `out` (room
+ * for LP_CHANGE_HEAD + elements * elem bytes). Returns the bytes written; 0: nothing changed. With `whole` all are
+ * written, changed or not. */
+int64_t lp_change_put(uint32_t name, int64_t off, int elem, int64_t elements, const uint8_t *was, const uint8_t *is,
+                      bool whole, uint8_t *out);
+
+/* Reads the changes at `data` and calls `write` for every run of changed bytes. *used gets the bytes read. Everything
+ * is checked against the catalogue before the first call: LP_E_CORRUPT. */
+typedef lp_status (*lp_change_write)(void *context, uint32_t name, int64_t off, const uint8_t *data, int64_t bytes,
+                                     lp_change_form form, lp_error *err);
+lp_status lp_change_get(const uint8_t *data, int64_t bytes, const lp_checkpoint *catalogue, lp_change_write write,
+                        void *context, int64_t *used, lp_error *err);
+
+/* Bytes of an element of a dtype as changes count them: at least 1. */
+int lp_change_elem(lp_dtype dtype);
+
+#endif
