@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a load costs: the scope is bound to meta tensors, and the plan that comes out is counted. */
+#include "replayer/explain.h"
 #include "replayer/plan.h"
 #include "replayer/source_ranges.h"
+#include "traces/family.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -161,7 +163,30 @@ lp_status lp_explain(lp_explanation *out, const lp_trace *trace, int32_t scope_i
     return status;
 }
 
-/* ---- by family ---- */
+/* ---- by family, or by layer ---- */
+
+/* The key of a name into buffer; returns its length, which may be more than the buffer holds. */
+typedef size_t (*key_fn)(const char *name, char *buffer, size_t buffer_bytes);
+
+static bool is_index(const char *part, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++)
+        if (part[i] < '0' || part[i] > '9')
+            return false;
+    return bytes > 0;
+}
+
+static size_t layer_key(const char *name, char *buffer, size_t buffer_bytes)
+{
+    for (const char *part = name;; part++) {
+        const size_t bytes = strcspn(part, ".");
+        if (is_index(part, bytes))
+            return (size_t)snprintf(buffer, buffer_bytes, "%.*s", (int)(part + bytes - name), name);
+        part += bytes;
+        if (*part == '\0')
+            return (size_t)snprintf(buffer, buffer_bytes, "root");
+    }
+}
 
 struct lp_family_costs {
     lp_platform platform;
@@ -193,10 +218,16 @@ static int by_bytes(const void *a, const void *b)
     return strcmp(x->family, y->family);
 }
 
-static lp_status family_of(lp_family_costs *f, const char *name, int64_t *index, lp_error *err)
+static int by_layer(const void *a, const void *b)
+{
+    const lp_family_cost *x = a, *y = b;
+    return lp_family_compare(x->family, y->family);
+}
+
+static lp_status family_of(lp_family_costs *f, key_fn key, const char *name, int64_t *index, lp_error *err)
 {
     char buffer[1024];
-    const size_t length = lp_family_template(name, buffer, sizeof buffer);
+    const size_t length = key(name, buffer, sizeof buffer);
     *index = lp_strings_add(&f->names, buffer, length < sizeof buffer ? length : sizeof buffer - 1);
     if (*index < 0)
         return lp_fail_memory(err);
@@ -210,7 +241,7 @@ static lp_status family_of(lp_family_costs *f, const char *name, int64_t *index,
     return LP_OK;
 }
 
-static lp_status add_families(lp_family_costs *f, const lp_plan *plan, uint32_t **kinds, lp_error *err)
+static lp_status add_families(lp_family_costs *f, const lp_plan *plan, key_fn key, uint32_t **kinds, lp_error *err)
 {
     memo m = {.slot = {{NULL, 0, 0}}};
     *kinds = lp_allocate_zero(plan->platform.alloc, (plan->entry_count + 1) * sizeof **kinds);
@@ -221,7 +252,7 @@ static lp_status add_families(lp_family_costs *f, const lp_plan *plan, uint32_t 
         int64_t index, bytes, ranges;
         if (e->use != LP_USE_LOADED)
             continue;
-        LP_TRY(family_of(f, lp_checkpoint_at(plan->catalogue, e->name)->name, &index, err));
+        LP_TRY(family_of(f, key, lp_checkpoint_at(plan->catalogue, e->name)->name, &index, err));
         LP_TRY(count_reads(plan, e, &m, &bytes, &ranges, err));
         f->cost[index].names++;
         f->cost[index].bytes_read += bytes;
@@ -238,7 +269,8 @@ static lp_status add_families(lp_family_costs *f, const lp_plan *plan, uint32_t 
     return LP_OK;
 }
 
-lp_status lp_explain_families(lp_family_costs **out, const lp_trace *trace, int32_t scope_index, lp_error *err)
+static lp_status explain_by(lp_family_costs **out, const lp_trace *trace, int32_t scope_index, key_fn key,
+                            int (*order)(const void *, const void *), lp_error *err)
 {
     lp_plan *plan;
     uint32_t *kinds = NULL;
@@ -249,7 +281,7 @@ lp_status lp_explain_families(lp_family_costs **out, const lp_trace *trace, int3
     if (f != NULL) {
         f->platform = p;
         lp_strings_init(&f->names, p.alloc);
-        status = add_families(f, plan, &kinds, err);
+        status = add_families(f, plan, key, &kinds, err);
     } else {
         (void)lp_fail_memory(err);
     }
@@ -260,9 +292,19 @@ lp_status lp_explain_families(lp_family_costs **out, const lp_trace *trace, int3
         return status;
     }
     if (f->count > 0)
-        qsort(f->cost, (size_t)f->count, sizeof *f->cost, by_bytes);
+        qsort(f->cost, (size_t)f->count, sizeof *f->cost, order);
     *out = f;
     return LP_OK;
+}
+
+lp_status lp_explain_families(lp_family_costs **out, const lp_trace *trace, int32_t scope_index, lp_error *err)
+{
+    return explain_by(out, trace, scope_index, lp_family_template, by_bytes, err);
+}
+
+lp_status lp_explain_layers(lp_family_costs **out, const lp_trace *trace, int32_t scope_index, lp_error *err)
+{
+    return explain_by(out, trace, scope_index, layer_key, by_layer, err);
 }
 
 int64_t lp_family_costs_count(const lp_family_costs *f)

@@ -1,40 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `loadplan explain`: what a load reads, writes, stages and derives, and what it should take. */
-#include "replayer/replay_cli.h"
+#include "replayer/explain.h"
+#include "replayer/explain_cli.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
-
-/* Rates of the estimates when none are given, bytes a second: a local disk, and memory to device over a PCIe 5 link. */
-static const int64_t DISK_RATE = 1800000000, LINK_RATE = 50000000000;
 
 enum { FAMILIES_DEFAULT = 10, FALLBACKS_SHOWN = 20 };
 
 typedef struct explainer {
     lp_cli *cli;
     lp_cli_job *job;
-    int64_t disk_rate, link_rate, families;
-    bool with_families;
+    lp_cli_rates rates;
+    int64_t families;
+    const char *by; /* "family", "layer", or NULL */
 } explainer;
-
-static double seconds(int64_t bytes, int64_t rate)
-{
-    return (double)bytes / (double)rate;
-}
-
-/* "0.38 s", "38 ms" */
-static const char *time_text(char buffer[32], double value)
-{
-    if (value >= 10)
-        snprintf(buffer, 32, "%.0f s", value);
-    else if (value >= 1)
-        snprintf(buffer, 32, "%.1f s", value);
-    else if (value >= 1e-3)
-        snprintf(buffer, 32, "%.0f ms", value * 1e3);
-    else
-        snprintf(buffer, 32, "%.0f us", value * 1e6);
-    return buffer;
-}
 
 /* ---- fallbacks, one line for each family, operation and place ---- */
 
@@ -90,14 +70,14 @@ static void print_families(const explainer *x, const lp_family_costs *families)
     char bytes[32], names[32], ranges[32];
     const int64_t count = lp_family_costs_count(families);
     const int64_t shown = count < x->families ? count : x->families;
-    fprintf(x->cli->out, "  %-58s %9s %11s %12s  %s\n", "family", "names", "read", "ranges", "kinds");
+    fprintf(x->cli->out, "  %-58s %9s %11s %12s  %s\n", x->by, "names", "read", "ranges", "kinds");
     for (int64_t i = 0; i < shown; i++) {
         const lp_family_cost *f = lp_family_costs_at(families, i);
         fprintf(x->cli->out, "  %-58s %9s %11s %12s  %s\n", lp_cli_clean(f->family), lp_format_count(names, f->names),
                 lp_format_bytes(bytes, f->bytes_read), lp_format_count(ranges, f->ranges_read), f->kinds);
     }
     if (shown < count)
-        fprintf(x->cli->out, "  ... and %" PRId64 " more families\n", count - shown);
+        fprintf(x->cli->out, "  ... and %" PRId64 " more\n", count - shown);
 }
 
 static void print_text(const explainer *x, int32_t rank, const lp_explanation *e, const lp_family_costs *families,
@@ -129,24 +109,28 @@ static void print_text(const explainer *x, int32_t rank, const lp_explanation *e
         fprintf(out, "    %s (%s)\n", fallbacks->text.text[i], lp_format_count(a, fallbacks->count[i]));
     if (fallbacks->text.count > FALLBACKS_SHOWN)
         fprintf(out, "    and %" PRId64 " more\n", fallbacks->text.count - FALLBACKS_SHOWN);
-    fprintf(out, "  %-10s cold from disk at %.3g GB/s: %s; from page cache at %.3g GB/s: %s\n", "estimates",
-            (double)x->disk_rate / 1e9, time_text(a, seconds(e->bytes_read, x->disk_rate)), (double)x->link_rate / 1e9,
-            time_text(b, seconds(e->bytes_read, x->link_rate)));
+    fprintf(out, "  %-10s at most %d for a whole push on a device\n", "launches", LP_DEVICE_LAUNCHES_MAX);
+    fprintf(out,
+            "  %-10s cold from disk at %.3g GB/s: %s; from page cache at %.3g GB/s: %s; reload on a device at %.4g "
+            "GB/s: %s\n",
+            "estimates", (double)x->rates.disk / 1e9, lp_cli_duration(a, e->bytes_read, x->rates.disk),
+            (double)x->rates.link / 1e9, lp_cli_duration(b, e->bytes_read, x->rates.link),
+            (double)x->rates.device / 1e9, lp_cli_duration(c, e->bytes_written, x->rates.device));
     if (families != NULL)
         print_families(x, families);
 }
 
 /* ---- JSON ---- */
 
-static json_t *families_json(const lp_family_costs *families)
+static json_t *families_json(const lp_family_costs *families, const char *key)
 {
     json_t *list = json_array();
     for (int64_t i = 0; i < lp_family_costs_count(families); i++) {
         const lp_family_cost *f = lp_family_costs_at(families, i);
-        json_array_append_new(list, json_pack("{s:s, s:s, s:I, s:I, s:I, s:I}", "family", f->family, "kinds", f->kinds,
-                                              "names", (json_int_t)f->names, "bytes_read", (json_int_t)f->bytes_read,
-                                              "ranges_read", (json_int_t)f->ranges_read, "bytes_written",
-                                              (json_int_t)f->bytes_written));
+        json_array_append_new(list,
+                              json_pack("{s:s, s:s, s:I, s:I, s:I, s:I}", key, f->family, "kinds", f->kinds, "names",
+                                        (json_int_t)f->names, "bytes_read", (json_int_t)f->bytes_read, "ranges_read",
+                                        (json_int_t)f->ranges_read, "bytes_written", (json_int_t)f->bytes_written));
     }
     return list;
 }
@@ -177,8 +161,10 @@ static json_t *rank_json(const explainer *x, int32_t rank, const lp_explanation 
         {"derives_own", e->derives_own},
         {"order_dependent", e->order_dependent},
         {"fallbacks", e->fallbacks},
-        {"estimate_disk_ns", (int64_t)(seconds(e->bytes_read, x->disk_rate) * 1e9)},
-        {"estimate_link_ns", (int64_t)(seconds(e->bytes_read, x->link_rate) * 1e9)},
+        {"launches_at_most", LP_DEVICE_LAUNCHES_MAX},
+        {"estimate_disk_ns", lp_cli_duration_ns(e->bytes_read, x->rates.disk)},
+        {"estimate_link_ns", lp_cli_duration_ns(e->bytes_read, x->rates.link)},
+        {"estimate_device_ns", lp_cli_duration_ns(e->bytes_written, x->rates.device)},
     };
     json_t *object = json_object(), *list = json_array();
     for (size_t i = 0; i < sizeof number / sizeof *number; i++)
@@ -188,13 +174,44 @@ static json_t *rank_json(const explainer *x, int32_t rank, const lp_explanation 
             list, json_pack("{s:s, s:I}", "text", fallbacks->text.text[i], "names", (json_int_t)fallbacks->count[i]));
     json_object_set_new(object, "fallback_families", list);
     if (families != NULL)
-        json_object_set_new(object, "families", families_json(families));
+        json_object_set_new(object, strcmp(x->by, "layer") == 0 ? "layers" : "families",
+                            families_json(families, x->by));
     return object;
 }
 
 /* ---- the command ---- */
 
-static lp_status explain_rank(const explainer *x, int32_t rank, json_t *ranks, lp_error *err)
+/* What the ranks differ by, once there are several. */
+typedef struct balance {
+    int64_t least, most, written, staged; /* read; the most that one writes and stages */
+    int32_t least_rank, most_rank;
+} balance;
+
+static void weigh(balance *b, int32_t rank, const lp_explanation *e)
+{
+    if (b->most_rank < 0 || e->bytes_read < b->least) {
+        b->least = e->bytes_read;
+        b->least_rank = rank;
+    }
+    if (b->most_rank < 0 || e->bytes_read > b->most) {
+        b->most = e->bytes_read;
+        b->most_rank = rank;
+    }
+    b->written = e->bytes_written > b->written ? e->bytes_written : b->written;
+    b->staged = e->bytes_staged > b->staged ? e->bytes_staged : b->staged;
+}
+
+static void print_balance(const explainer *x, const balance *b)
+{
+    char least[32], most[32], written[32], staged[32];
+    fprintf(x->cli->out,
+            "%" PRId32 " ranks: each reads %s (rank %" PRId32 ") to %s (rank %" PRId32
+            "), writes at most %s, stages at most %s\n",
+            x->job->rank_count, lp_format_bytes(least, b->least), b->least_rank, lp_format_bytes(most, b->most),
+            b->most_rank, lp_format_bytes(written, b->written), lp_format_bytes(staged, b->staged));
+}
+
+static lp_status explain_rank(const explainer *x, int32_t rank, json_t *ranks, balance *b, lp_error *err)
 {
     const int32_t index = lp_trace_scope_find(x->job->trace, rank);
     lp_explanation e;
@@ -205,8 +222,11 @@ static lp_status explain_rank(const explainer *x, int32_t rank, json_t *ranks, l
     lp_status status = list_fallbacks(x, rows, &fallbacks, err);
     if (status == LP_OK)
         status = lp_explain(&e, x->job->trace, index, err);
-    if (status == LP_OK && x->with_families)
-        status = lp_explain_families(&families, x->job->trace, index, err);
+    if (status == LP_OK)
+        weigh(b, rank, &e);
+    if (status == LP_OK && x->by != NULL)
+        status = strcmp(x->by, "layer") == 0 ? lp_explain_layers(&families, x->job->trace, index, err)
+                                             : lp_explain_families(&families, x->job->trace, index, err);
     if (status == LP_OK && ranks != NULL)
         json_array_append_new(ranks, rank_json(x, rank, &e, families, &fallbacks));
     else if (status == LP_OK)
@@ -220,17 +240,20 @@ static int explain_ranks(const explainer *x, bool is_json)
 {
     lp_error err;
     json_t *ranks = is_json ? json_array() : NULL;
+    balance b = {.most_rank = -1};
     for (int32_t i = 0; i < x->job->rank_count; i++) {
-        if (explain_rank(x, x->job->rank[i], ranks, &err) != LP_OK) {
+        if (explain_rank(x, x->job->rank[i], ranks, &b, &err) != LP_OK) {
             json_decref(ranks);
             return lp_cli_fail(x->cli, &err);
         }
     }
+    if (!is_json && x->job->rank_count > 1)
+        print_balance(x, &b);
     if (!is_json)
         return 0;
-    json_t *object =
-        json_pack("{s:i, s:s, s:s, s:I, s:I, s:o}", "format", 1, "command", "explain", "trace", x->cli->argument[0],
-                  "disk_rate", (json_int_t)x->disk_rate, "link_rate", (json_int_t)x->link_rate, "ranks", ranks);
+    json_t *object = json_pack("{s:i, s:s, s:s, s:I, s:I, s:I, s:o}", "format", 1, "command", "explain", "trace",
+                               lp_cli_clean(x->cli->argument[0]), "disk_rate", (json_int_t)x->rates.disk, "link_rate",
+                               (json_int_t)x->rates.link, "device_rate", (json_int_t)x->rates.device, "ranks", ranks);
     return lp_cli_json(x->cli, object) ? 0 : LP_EXIT_ENVIRONMENT;
 }
 
@@ -239,15 +262,19 @@ int lp_cli_explain(lp_cli *cli)
     lp_cli_job job;
     const bool is_dry_run = strcmp(cli->command->name, "explain") != 0;
     const char *path = is_dry_run ? NULL : lp_cli_text(cli, "output", NULL);
-    explainer x = {.cli = cli, .job = &job, .disk_rate = DISK_RATE, .link_rate = LINK_RATE};
+    const char *tensor = is_dry_run ? NULL : lp_cli_text(cli, "tensor", NULL);
+    const char *format = lp_cli_text(cli, "format", "text");
+    explainer x = {.cli = cli, .job = &job};
+    lp_cli_rates_default(&x.rates);
     if (!is_dry_run) {
-        x.with_families = lp_cli_flag(cli, "families", false);
-        if (!lp_cli_bytes(cli, "disk-rate", DISK_RATE, &x.disk_rate) ||
-            !lp_cli_bytes(cli, "link-rate", LINK_RATE, &x.link_rate) ||
-            !lp_cli_integer(cli, "top", FAMILIES_DEFAULT, 1, INT64_MAX, &x.families))
+        x.by = lp_cli_text(cli, "by", lp_cli_flag(cli, "families", false) ? "family" : NULL);
+        if (!lp_cli_integer(cli, "top", FAMILIES_DEFAULT, 1, INT64_MAX, &x.families))
             return LP_EXIT_USAGE;
-        if (x.disk_rate < 1 || x.link_rate < 1)
-            return lp_cli_usage(cli, "a rate is at least 1 byte a second");
+        if (strcmp(format, tensor == NULL ? "svg" : "json") == 0)
+            return lp_cli_usage(cli, "--tensor NAME goes with --format=text or svg, and svg with --tensor NAME");
+        const int code = lp_cli_rates_read(&x.rates, cli);
+        if (code != 0)
+            return code;
     }
     const bool needs_checkpoint = is_dry_run && lp_cli_text(cli, "checkpoint", NULL) != NULL;
     int exit_code = path == NULL ? 0 : lp_cli_open_output(cli, path, lp_cli_flag(cli, "force", false));
@@ -255,7 +282,8 @@ int lp_cli_explain(lp_cli *cli)
         return exit_code;
     exit_code = lp_cli_job_open(&job, cli, needs_checkpoint, "all");
     if (exit_code == 0)
-        exit_code = explain_ranks(&x, strcmp(lp_cli_text(cli, "format", "text"), "json") == 0);
+        exit_code =
+            tensor != NULL ? lp_cli_explain_tensor(&job, tensor) : explain_ranks(&x, strcmp(format, "json") == 0);
     lp_cli_job_close(&job);
     return exit_code != 0 ? exit_code : lp_cli_close_output(cli);
 }

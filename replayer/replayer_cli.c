@@ -2,6 +2,7 @@
 /* The commands of this room: explain, replay, serve, verify. */
 #include "replayer/replay_cli.h"
 #include "replayer/report_cli.h"
+#include "traces/cli_settings.h"
 
 static const lp_option replay_options[] = {
     {"checkpoint", 0, "PATH", NULL, "a safetensors file, an index or a folder"},
@@ -44,11 +45,15 @@ static const lp_option serve_options[] = {
 
 static const lp_option explain_options[] = {
     {"rank", 0, "RANKS", NULL, "ranks to explain, such as 3, 0-7 or all (default all that the trace has)"},
-    {"families", 0, NULL, NULL, "show what each family of names costs"},
-    {"top", 0, "N", NULL, "families to show in text, largest first (default 10)"},
-    {"disk-rate", 0, "RATE", NULL, "bytes a second of the disk, for estimates (default 1800000000)"},
-    {"link-rate", 0, "RATE", NULL, "bytes a second from memory to the device (default 50000000000)"},
-    {"format", 0, "FORMAT", "text|json", "how to print (default text)"},
+    {"families", 0, NULL, NULL, "the same as --by=family"},
+    {"top", 0, "N", NULL, "families or layers to show in text (default 10)"},
+    {"by", 0, "KEY", "family|layer", "show what each family, or each layer, costs"},
+    {"rate", 0, "NAME=RATE,...", NULL, "for estimates: disk=1.8GB/s, link=50GB/s, device=1880GB/s are the defaults"},
+    {"disk-rate", 0, "RATE", NULL, "the same as --rate disk=RATE, in bytes a second"},
+    {"link-rate", 0, "RATE", NULL, "the same as --rate link=RATE"},
+    LP_CLI_CONFIG_OPTION,
+    {"tensor", 0, "NAME", NULL, "show instead where the bytes of one destination come from"},
+    {"format", 0, "FORMAT", "text|json|svg", "how to print (default text); svg is a picture of --tensor"},
     {"output", 'o', "FILE", NULL, "write there instead of standard output"},
     {"force", 'f', NULL, NULL, "replace an existing output"},
 };

@@ -9,6 +9,7 @@
 
 /* Bounds of a page, so that a trace of a million records is still a page: a row has its strip and its sources, a table
  * its lines. What is left out is counted on the page. */
+enum { REPORT_WIDTH = 1024, REPORT_COLOURS = 16 }; /* units along a strip; of the style */
 enum { REPORT_ROWS = 200, REPORT_LINES = 200, REPORT_RANKS = 256, REPORT_SEGMENTS = 30000 };
 
 typedef struct lp_report_side {
@@ -35,10 +36,15 @@ void lp_report_name(FILE *out, const char *name);
 lp_status lp_report_write(lp_report_page *page, lp_error *err);
 /* report_map_cli.c: rows of destinations with their strips. */
 lp_status lp_report_write_map(lp_report_page *page, lp_error *err);
-/* One strip as an inline or a whole SVG; `id` tells the strips of a page apart. */
-void lp_report_write_strip(FILE *out, const lp_strip *strip, const char *name, bool is_alone, int64_t *segments);
-/* Its sources, as a list. */
-void lp_report_write_legend(FILE *out, const lp_trace *trace, const lp_strip *strip);
+/* report_strip_cli.c: the rectangles of a strip, REPORT_WIDTH by LP_STRIP_UNITS; of one source's mark, 28 by 10; the
+ * patterns that both name, once a document. */
+void lp_report_write_bins(FILE *out, const lp_strip *strip, int64_t *segments);
+void lp_report_write_chip(FILE *out, const lp_strip *strip, int slot);
+void lp_report_write_patterns(FILE *out);
+bool lp_report_is_shown(const lp_strip *strip, int slot); /* it writes, or has bytes in the strip */
+const char *lp_report_kind(lp_slot_kind kind);
+/* report_svg_cli.c: one strip as a document. */
+void lp_report_write_svg(FILE *out, const lp_trace *trace, const lp_strip *strip, const lp_destination *dest);
 /* report_tables_cli.c: findings, families, fallbacks, ranks. */
 void lp_report_write_findings(const lp_report_page *page, const lp_findings *findings);
 lp_status lp_report_write_families(const lp_report_page *page, lp_error *err);
@@ -47,7 +53,7 @@ void lp_report_write_ranks(const lp_report_page *page);
 
 int lp_cli_report(lp_cli *cli);
 
-/* The page's style, and colours of source families: report_style.h. */
-extern const char lp_report_css[];
+/* report_style_cli.c: the page's style, and the colours of source families, which pictures share. */
+extern const char lp_report_css[], lp_report_colours[];
 
 #endif

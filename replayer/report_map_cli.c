@@ -4,90 +4,23 @@
 
 #include <inttypes.h>
 
-enum { COLOURS = 16, WIDTH = 1024 }; /* of the style; of a strip, in its own units */
-
-static const char *kind_word(lp_slot_kind kind)
-{
-    static const char *const words[] = {"no element, or written by nothing",
-                                        "copy",
-                                        "cast",
-                                        "replicate",
-                                        "fill",
-                                        "derive",
-                                        "fallback",
-                                        "more than is shown here"};
-    return words[kind];
-}
-
-/* The pattern that is laid over the colour; "" for none. */
-static const char *pattern_of(lp_slot_kind kind)
-{
-    static const char *const ids[] = {"", "", "cast", "replicate", "fill", "derive", "fallback", ""};
-    return ids[kind];
-}
-
-static void print_rect(FILE *out, const lp_strip *s, int code, int x, int y, int w, int h)
-{
-    const lp_strip_slot *slot = &s->slot[code / 2];
-    char fill[24];
-    if (slot->kind == LP_SLOT_NOTHING)
-        snprintf(fill, sizeof fill, "none");
-    else if (slot->kind == LP_SLOT_FILL)
-        snprintf(fill, sizeof fill, "fill");
-    else
-        snprintf(fill, sizeof fill, "g%d%s", (slot->colour + COLOURS - 1) % COLOURS, code % 2 != 0 ? " h" : "");
-    fprintf(out, "<rect class=\"%s\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/>", fill, x, y, w, h);
-    if (pattern_of(slot->kind)[0] != '\0')
-        fprintf(out, "<rect fill=\"url(#p-%s)\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/>", pattern_of(slot->kind),
-                x, y, w, h);
-}
-
-/* Equal neighbours are one rectangle. */
-static void print_bins(FILE *out, const lp_strip *s, int64_t *segments)
-{
-    for (int32_t b = 0; b<s->bins && * segments> 0;) {
-        int32_t end = b + 1;
-        while (end < s->bins && memcmp(s->bin[b].units, s->bin[end].units, sizeof s->bin[b].units) == 0)
-            end++;
-        int y = 0;
-        for (int c = 0; c < LP_STRIP_CODES; c++) {
-            const int h = s->bin[b].units[c];
-            if (h == 0)
-                continue;
-            print_rect(out, s, c, b * WIDTH / s->bins, y, end * WIDTH / s->bins - b * WIDTH / s->bins, h);
-            y += h;
-            --*segments;
-        }
-        b = end;
-    }
-}
-
-void lp_report_write_strip(FILE *out, const lp_strip *s, const char *name, bool is_alone, int64_t *segments)
+static void print_svg(FILE *out, const lp_strip *s, const char *name, int64_t *segments)
 {
     char bytes[32];
-    fprintf(out, "<svg class=\"strip\" role=\"img\" viewBox=\"0 0 %d %d\" preserveAspectRatio=\"none\"", WIDTH,
-            LP_STRIP_UNITS);
-    fputs(is_alone ? " xmlns=\"http://www.w3.org/2000/svg\"><title>" : "><title>", out);
+    fprintf(out, "<svg class=\"strip\" role=\"img\" viewBox=\"0 0 %d %d\" preserveAspectRatio=\"none\"><title>",
+            REPORT_WIDTH, LP_STRIP_UNITS);
     lp_report_text(out, name);
     fprintf(out, ": %s, from the first byte to the last:", lp_format_bytes(bytes, s->bytes));
     for (int32_t i = 1; i < s->slots; i++) {
-        fprintf(out, "%s %s ", i > 1 ? "," : "", kind_word(s->slot[i].kind));
+        fprintf(out, "%s %s ", i > 1 ? "," : "", lp_report_kind(s->slot[i].kind));
         lp_report_text(out, s->slot[i].family);
     }
     fputs("</title>", out);
-    print_bins(out, s, segments);
+    lp_report_write_bins(out, s, segments);
     fputs("</svg>\n", out);
 }
 
 /* ---- the sources of a strip ---- */
-
-static bool is_seen(const lp_strip *s, int slot)
-{
-    for (int32_t b = 0; b < s->bins; b++)
-        if (s->bin[b].units[2 * slot] + s->bin[b].units[2 * slot + 1] > 0)
-            return true;
-    return false;
-}
 
 static void print_place(FILE *out, const lp_provenance *p)
 {
@@ -98,17 +31,17 @@ static void print_place(FILE *out, const lp_provenance *p)
     fprintf(out, ":%" PRId32 "</code></span>", p->line);
 }
 
-void lp_report_write_legend(FILE *out, const lp_trace *trace, const lp_strip *s)
+static void print_legend(FILE *out, const lp_trace *trace, const lp_strip *s)
 {
     char number[32], bytes[32];
     fputs("<ul class=\"key\">\n", out);
     for (int32_t i = 0; i < s->slots; i++) {
         const lp_strip_slot *slot = &s->slot[i];
-        if (slot->records == 0 && !is_seen(s, i))
+        if (!lp_report_is_shown(s, i))
             continue;
         fputs("<li><svg class=\"chip\" aria-hidden=\"true\" viewBox=\"0 0 28 10\">", out);
-        print_rect(out, s, 2 * i, 0, 0, 28, 10);
-        fprintf(out, "</svg>%s", kind_word(slot->kind));
+        lp_report_write_chip(out, s, i);
+        fprintf(out, "</svg>%s", lp_report_kind(slot->kind));
         if (slot->note[0] != '\0') {
             fputs(" (", out);
             lp_report_text(out, slot->note);
@@ -145,10 +78,10 @@ static void print_strip(lp_report_page *page, const lp_report_side *side, const 
         fputs("<p class=\"soft\">no bytes</p>\n", page->out);
         return;
     }
-    lp_report_write_strip(page->out, strip, name, false, &page->segments);
+    print_svg(page->out, strip, name, &page->segments);
     fprintf(page->out, "<div class=\"ends\"><span>byte 0</span><span>%s</span></div>\n",
             lp_format_bytes(bytes, strip->bytes));
-    lp_report_write_legend(page->out, side->trace, strip);
+    print_legend(page->out, side->trace, strip);
 }
 
 static lp_status print_row(lp_report_page *page, const lp_report_row *row, lp_error *err)

@@ -47,23 +47,6 @@ void lp_report_name(FILE *out, const char *name)
     print_escaped(out, name, true);
 }
 
-/* What strips lay over colours; drawn once, named by every strip of the page. */
-static void print_patterns(FILE *out)
-{
-    fputs("<svg width=\"0\" height=\"0\" aria-hidden=\"true\" style=\"position:absolute\"><defs>"
-          "<pattern id=\"p-cast\" width=\"12\" height=\"8\" patternUnits=\"userSpaceOnUse\">"
-          "<path class=\"over\" d=\"M0 8L12 0\" stroke-width=\"1.2\"/></pattern>"
-          "<pattern id=\"p-derive\" width=\"12\" height=\"8\" patternUnits=\"userSpaceOnUse\">"
-          "<path class=\"over\" d=\"M0 0L12 8\" stroke-width=\"1.2\"/></pattern>"
-          "<pattern id=\"p-fallback\" width=\"12\" height=\"8\" patternUnits=\"userSpaceOnUse\">"
-          "<path class=\"over\" d=\"M0 0L12 8M0 8L12 0\" stroke-width=\"1.2\"/></pattern>"
-          "<pattern id=\"p-fill\" width=\"8\" height=\"4\" patternUnits=\"userSpaceOnUse\">"
-          "<path class=\"over\" d=\"M2 2H5\" stroke-width=\"1.5\"/></pattern>"
-          "<pattern id=\"p-replicate\" width=\"12\" height=\"5\" patternUnits=\"userSpaceOnUse\">"
-          "<path class=\"over\" d=\"M0 2H12\" stroke-width=\".9\"/></pattern></defs></svg>\n",
-          out);
-}
-
 static void print_fact(FILE *out, const char *what, const char *value)
 {
     fprintf(out, "<div><dt>%s</dt><dd>%s</dd></div>", what, value);
@@ -123,8 +106,8 @@ lp_status lp_report_write(lp_report_page *page, lp_error *err)
           "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>loadplan report: ",
           out);
     lp_report_text(out, page->now.path);
-    fprintf(out, "</title>\n<style>\n%s</style></head>\n<body>\n", lp_report_css);
-    print_patterns(out);
+    fprintf(out, "</title>\n<style>\n%s%s</style></head>\n<body>\n", lp_report_css, lp_report_colours);
+    lp_report_write_patterns(out);
     fputs("<h1>loadplan report</h1>\n<p class=\"name\">", out);
     lp_report_text(out, page->now.path);
     if (page->base.trace != NULL) {

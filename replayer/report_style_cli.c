@@ -37,9 +37,6 @@ const char lp_report_css[] =
     "svg.chip{width:1.4rem;height:.8rem;vertical-align:-.05rem;margin-right:.4rem;border:1px solid var(--line)}\n"
     ".bar{display:block;height:.7rem;min-width:1px;background:var(--bar);border-radius:2px}"
     ".bar.old{background:var(--bar2);height:.3rem;margin-top:2px}td.wide{min-width:8rem;width:40%}\n"
-    ".g0{fill:#4477aa}.g1{fill:#ee8833}.g2{fill:#228844}.g3{fill:#aa3377}.g4{fill:#55bbdd}.g5{fill:#ccbb44}"
-    ".g6{fill:#774499}.g7{fill:#997733}.g8{fill:#44aa99}.g9{fill:#dd7788}.g10{fill:#6677cc}.g11{fill:#88aa33}"
-    ".g12{fill:#bb6644}.g13{fill:#558899}.g14{fill:#996688}.g15{fill:#888}\n"
     ".h{opacity:.62}.fill{fill:#999}.none{fill:var(--ground)}.over{stroke:var(--mark)}\n"
     "tr{break-inside:avoid}td.name{min-width:10rem}.unit{display:none}td code,.level{white-space:nowrap}td "
     ".path{white-space:normal}\n"
@@ -50,3 +47,8 @@ const char lp_report_css[] =
     "@media print{:root{color-scheme:light;--ground:#fff;--card:#fff;--ink:#000;--soft:#444;--line:#999;--deny:#9b1c14;"
     "--warn:#6b4000;--fine:#116329;--bar:#4477aa;--bar2:#aa7733;--mark:#000}body{max-width:none;padding:0;"
     "font-size:10pt}nav{display:none}.scroll{overflow:visible}*{print-color-adjust:exact}}\n";
+
+const char lp_report_colours[] =
+    ".g0{fill:#4477aa}.g1{fill:#ee8833}.g2{fill:#228844}.g3{fill:#aa3377}.g4{fill:#55bbdd}.g5{fill:#ccbb44}"
+    ".g6{fill:#774499}.g7{fill:#997733}.g8{fill:#44aa99}.g9{fill:#dd7788}.g10{fill:#6677cc}.g11{fill:#88aa33}"
+    ".g12{fill:#bb6644}.g13{fill:#558899}.g14{fill:#996688}.g15{fill:#888}";

@@ -9,7 +9,7 @@
 enum { CONFIG_BYTES_MAX = 1 << 20 };
 
 /* Every key of every command, so that a typing error is told by each of them. */
-static const char *const known[] = {"fail-on", "suppressions", "rate.disk", "rate.cache", "rate.link", "rate.device"};
+static const char *const known[] = {"fail-on", "suppressions", "rate.disk", "rate.link", "rate.device"};
 
 static const char *known_at(int index)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* explain counts what a load then does. */
 #include "replay_testing.h"
+#include "replayer/explain.h"
 
 #include "replayer/own_math.h"
 
@@ -121,6 +122,36 @@ static void test_families(void **state)
     free_world(&w);
 }
 
+static void test_layers(void **state)
+{
+    (void)state;
+    world w;
+    lp_family_costs *f, *families;
+    int64_t read = 0, written = 0;
+    make_world(&w);
+    assert_ok(&w, lp_explain_layers(&f, w.trace, 0, &w.err));
+    assert_ok(&w, lp_explain_families(&families, w.trace, 0, &w.err));
+    for (int64_t i = 0; i < lp_family_costs_count(families); i++) {
+        read += lp_family_costs_at(families, i)->bytes_read;
+        written += lp_family_costs_at(families, i)->bytes_written;
+    }
+    bool has_root = false, has_layer = false;
+    for (int64_t i = 0; i < lp_family_costs_count(f); i++) {
+        const lp_family_cost *x = lp_family_costs_at(f, i);
+        has_root = has_root || strcmp(x->family, "root") == 0;
+        has_layer = has_layer || strncmp(x->family, "layers.", 7) == 0;
+        assert_null(strstr(x->family, "row")); /* a layer ends with its index */
+        read -= x->bytes_read;
+        written -= x->bytes_written;
+    }
+    assert_true(has_root && has_layer);
+    assert_int_equal(read, 0); /* the same bytes, cut otherwise */
+    assert_int_equal(written, 0);
+    lp_family_costs_free(f);
+    lp_family_costs_free(families);
+    free_world(&w);
+}
+
 typedef struct ranges {
     int64_t lo[8], hi[8];
     int count;
@@ -164,6 +195,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_explain_counts),
         cmocka_unit_test(test_families),
+        cmocka_unit_test(test_layers),
         cmocka_unit_test(test_reads_of_a_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
