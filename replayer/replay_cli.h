@@ -74,6 +74,7 @@ int lp_cli_explain(lp_cli *cli); /* also replay --dry-run */
 int lp_cli_replay(lp_cli *cli);
 int lp_cli_serve(lp_cli *cli);
 int lp_cli_verify(lp_cli *cli);
+int lp_cli_verify_sync(lp_cli *cli); /* verify --sync */
 int lp_cli_doctor(lp_cli *cli);
 
 #endif

@@ -26,6 +26,8 @@ static const lp_option verify_options[] = {
     {"checkpoint", 0, "PATH", NULL, "a safetensors file, an index or a folder"},
     {"rank", 0, "RANKS", NULL, "ranks to verify, such as 3, 0-7 or all (default all that the trace has)"},
     {"against", 0, "DIR", NULL, "compare with the rank files in a folder instead of kept digests"},
+    {"sync", 0, NULL, NULL, "load, reload scrambled weights, reload the real ones, and compare"},
+    {"mode", 0, "MODE", "direct|layerwise", "how --sync reloads (default direct)"},
     {"staging", 0, "BYTES", NULL, "most host memory to stage in (default: as much as needed)"},
     {"threads", 'j', "N", NULL, "threads that read and move (default 0: one for each physical core)"},
     {"allow-fallbacks", 0, NULL, NULL, "leave out names that the trace cannot load"},
@@ -144,11 +146,14 @@ const lp_command lp_replayer_commands[] = {
     {.name = "verify",
      .arguments = "TRACE",
      .summary = "load again and compare with an earlier load",
-     .details = "Loads into memory and compares every tensor with the digests that 'loadplan replay' kept, or with the "
-                "rank files of --against. Tensors that differ are named.\n\n"
-                "Exit codes: 0 all equal; 1 some differ; 3 bad data or nothing to compare with; 5 the trace is of "
-                "another checkpoint.\n\n"
-                "Example:  loadplan verify v4.lpt --checkpoint ./ckpt --rank all",
+     .details =
+         "Loads into memory and compares every tensor with the digests that 'loadplan replay' kept, or with the "
+         "rank files of --against. Tensors that differ are named.\n\n"
+         "With --sync: a cold start, a reload in which every checkpoint tensor's elements are rolled by one, and "
+         "a reload of the real ones. What had to change and did not, did not come back, or moved, is named.\n\n"
+         "Exit codes: 0 all equal; 1 some differ; 3 bad data or nothing to compare with; 5 the trace is of "
+         "another checkpoint.\n\n"
+         "Example:  loadplan verify v4.lpt --checkpoint ./ckpt --rank all",
      .options = verify_options,
      .option_count = COUNT(verify_options),
      .least = 1,

@@ -109,6 +109,8 @@ int lp_cli_verify(lp_cli *cli)
     lp_cli_job job;
     outcome total = {.cli = cli};
     char equal[32], all[32];
+    if (lp_cli_flag(cli, "sync", false))
+        return lp_cli_verify_sync(cli);
     int exit_code = lp_cli_job_open(&job, cli, true, "all");
     job.allow_fallbacks = lp_cli_flag(cli, "allow-fallbacks", false);
     for (int32_t i = 0; exit_code == 0 && i < job.rank_count; i++)
