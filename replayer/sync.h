@@ -188,6 +188,62 @@ LP_API lp_status lp_sync_recv(lp_sync *s, lp_plan *plan, const lp_session_option
  * of receivers, which must not be closed before, are poisoned. */
 LP_API lp_status lp_sync_vote(lp_sync *s, const lp_error *mine, lp_error *err);
 
+/* ---- cold starts of several ranks -------------------------------------------------------------------------------- */
+
+/* Bytes a second; message_ns: what a message costs by itself. NULL instead of this struct: 2 GB/s, 50 GB/s, 20 us. */
+typedef struct lp_cold_rates {
+    int64_t storage; /* that all ranks read from, together */
+    int64_t link;    /* of one rank */
+    int64_t message_ns;
+} lp_cold_rates;
+
+/* How ranks share the reading of a checkpoint. */
+typedef struct lp_cold_costs {
+    int64_t names;                     /* that some rank reads */
+    int64_t names_shared;              /* read once, and sent to those that need them */
+    int64_t bytes_needed, bytes_union; /* source bytes: of all ranks added up, and counted once */
+    int64_t bytes_own, bytes_shared;   /* read from files: by those that need them, and for others as well */
+    int64_t bytes_read;                /* own and shared: at most 1.05 of the union */
+    int64_t bytes_exchanged;           /* that arrive from shared reads, a rank's own part included */
+} lp_cold_costs;
+
+/* From the trace of all ranks alone. rates may be NULL. */
+LP_API lp_status lp_explain_cold(lp_cold_costs *out, const lp_trace *trace, const lp_cold_rates *rates,
+                                 const lp_platform *platform, lp_error *err);
+
+typedef struct lp_cold_world_report {
+    lp_cold_costs costs;
+    int64_t bytes_read, bytes_read_by_all; /* from files */
+    int64_t bytes_moved;                   /* sent and received by this rank */
+    int64_t nanoseconds;
+    lp_report load;
+} lp_cold_world_report;
+
+/* Loads all ranks of the sync's trace together: a sync of senders over a transport of one group
+ * (lp_tcp_options.is_alone; lp_transport_local with all ranks as senders). Every rank has the same trace of all ranks
+ * and sees the same checkpoint. Five buckets of memory a rank. Errors and promises as of epochs. options and rates may
+ * be NULL. */
+LP_API lp_status lp_sync_cold(lp_sync *s, lp_plan *plan, const lp_checkpoint *checkpoint,
+                              const lp_session_options *options, const lp_cold_rates *rates,
+                              lp_cold_world_report *report, lp_error *err);
+
+/* ---- explaining a sync ------------------------------------------------------------------------------------------- */
+
+typedef struct lp_world_costs {
+    int32_t senders, receivers;
+    int64_t bytes_needed;          /* of all receivers added up: what must move */
+    int64_t bytes_sliced;          /* what a sliced epoch moves */
+    int64_t bytes_packed;          /* what a packed epoch sends to each receiver */
+    int64_t most_sent, least_sent; /* by one sender, sliced */
+    int64_t most_received;         /* by one receiver, sliced */
+    int64_t pieces;                /* of the schedule */
+} lp_world_costs;
+
+/* From traces of all ranks. trainer NULL: `senders` ranks that hold everything. LP_E_UNSUPPORTED: no sender holds some
+ * byte that a receiver needs. */
+LP_API lp_status lp_explain_sync(lp_world_costs *out, const lp_trace *server, const lp_trace *trainer, int32_t senders,
+                                 const lp_platform *platform, lp_error *err);
+
 #ifdef __cplusplus
 }
 #endif

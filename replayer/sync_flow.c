@@ -2,12 +2,14 @@
 /* Frames out and in. Two buckets a side: one is under way while the caller works on the other. */
 #include "replayer/sync_private.h"
 
-lp_status lp_flow_buckets(lp_sync *s, lp_error *err)
+lp_status lp_flow_buckets(lp_sync *s, bool both_ways, lp_error *err)
 {
     const lp_transport *t = &s->transport;
-    if (s->bucket_bytes < s->bucket) {
+    const int count = both_ways ? 4 : 2;
+    if (s->bucket_bytes < s->bucket || s->bucket_count < count) {
         lp_flow_release(s);
-        for (int i = 0; i < 2; i++) {
+        s->bucket_count = count;
+        for (int i = 0; i < count; i++) {
             s->bucket_memory[i] = t->take(t->context, s->bucket);
             s->host[i] = t->download == NULL ? s->bucket_memory[i] : lp_allocate(s->alloc, (size_t)s->bucket);
             if (s->bucket_memory[i] == NULL || s->host[i] == NULL)
@@ -15,13 +17,14 @@ lp_status lp_flow_buckets(lp_sync *s, lp_error *err)
         }
         s->bucket_bytes = s->bucket;
     }
-    s->report.buffer_bytes = 2 * s->bucket_bytes;
+    s->first_in = both_ways ? 2 : 0;
+    s->report.buffer_bytes = s->bucket_count * s->bucket_bytes;
     return LP_OK;
 }
 
 void lp_flow_release(lp_sync *s)
 {
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < s->bucket_count; i++) {
         if (s->host[i] != s->bucket_memory[i])
             lp_release(s->alloc, s->host[i]);
         if (s->bucket_memory[i] != NULL)
@@ -30,6 +33,7 @@ void lp_flow_release(lp_sync *s)
         s->bucket_memory[i] = NULL;
     }
     s->bucket_bytes = 0;
+    s->bucket_count = 0;
 }
 
 /* ---- out ---- */
@@ -121,7 +125,7 @@ lp_status lp_in_post(lp_inflow *f, int32_t sender, int64_t sequence, int64_t byt
                        (long long)bytes, (long long)s->bucket);
     const lp_transfer in[2] = {
         {.peer = sender, .is_host = true, .data = f->header[slot], .bytes = LP_FRAME_BYTES},
-        {.peer = sender, .data = s->bucket_memory[slot], .bytes = bytes},
+        {.peer = sender, .data = s->bucket_memory[s->first_in + slot], .bytes = bytes},
     };
     f->want[slot] =
         (lp_frame){.round = s->round.number, .sender = sender, .epoch = s->epoch, .sequence = sequence, .bytes = bytes};
@@ -142,11 +146,12 @@ lp_status lp_in_take(lp_inflow *f, lp_frame *frame, const uint8_t **payload, lp_
     LP_TRY(lp_frame_get(f->header[slot], frame, err));
     LP_TRY(lp_frame_expect(frame, &f->want[slot], err));
     if (t->download != NULL && frame->bytes > 0)
-        LP_TRY(t->download(t->context, s->host[slot], s->bucket_memory[slot], frame->bytes, err));
-    lp_value_digest(s->host[slot], frame->bytes, digest);
+        LP_TRY(t->download(t->context, s->host[s->first_in + slot], s->bucket_memory[s->first_in + slot], frame->bytes,
+                           err));
+    lp_value_digest(s->host[s->first_in + slot], frame->bytes, digest);
     LP_TRY(lp_frame_verify(frame, digest, err));
     s->report.bytes_moved += frame->bytes;
     s->report.frames++;
-    *payload = s->host[slot];
+    *payload = s->host[s->first_in + slot];
     return LP_OK;
 }

@@ -60,10 +60,12 @@ struct lp_sync {
     lp_value_sum *sum; /* by name: what the senders' tensors add up to; NULL: not known */
     lp_sync_report report;
 
-    /* buckets: of the transport; host: the same where the host can reach it */
-    void *bucket_memory[2];
-    uint8_t *host[2];
+    /* buckets: of the transport; host: the same where the host can reach it. Two for frames out and two for frames in,
+     * which are the same ones where a rank does only one of both. */
+    void *bucket_memory[4];
+    uint8_t *host[4];
     int64_t bucket_bytes;
+    int bucket_count, first_in;
 
     struct lp_slices *slices; /* schedule of sliced epochs, kept while ranks and plans stay the same */
     struct lp_shadow *shadow; /* of delta epochs */
@@ -94,7 +96,8 @@ lp_status lp_sync_share(const lp_sync *s, lp_pieces *out, int32_t index, int32_t
 
 /* ---- sync_flow.c ---- */
 
-lp_status lp_flow_buckets(lp_sync *s, lp_error *err); /* takes them, or keeps those that are large enough */
+/* Takes them, or keeps those that are large enough. */
+lp_status lp_flow_buckets(lp_sync *s, bool both_ways, lp_error *err);
 void lp_flow_release(lp_sync *s);
 
 typedef struct lp_outflow {

@@ -8,7 +8,7 @@
  */
 #include "replayer/sync_source.h"
 
-#include "replayer/source_ranges.h"
+#include "replayer/sync_world.h"
 
 bool lp_gather_holds(const lp_plan *plan, const lp_step *step)
 {
@@ -248,16 +248,10 @@ static lp_status holds_plan(void *context, uint32_t name,
 {
     const plan_source *p = context;
     const lp_plan *plan = p->plan;
-    const uint32_t entry = plan->entry_of[name];
     lp_ranges r;
     lp_status status = LP_OK;
-    if (entry == LP_NONE)
-        return LP_OK;
-    const lp_entry *e = &plan->entry[entry];
     lp_ranges_init(&r, p->alloc);
-    for (uint32_t i = e->first_step; i < e->first_step + e->step_count && status == LP_OK; i++)
-        if (lp_gather_holds(plan, &plan->step[i]))
-            status = lp_ranges_add_map(&r, plan->step[i].map, plan->step[i].src_off, err);
+    status = lp_gather_ranges(plan, name, &r, err);
     if (status == LP_OK)
         lp_ranges_normalise(&r);
     for (int64_t i = 0; i < r.count && status == LP_OK; i++)

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A cold start of several ranks: each reads its share once, sends others what they need of it, and reads the rest of
+ * its own. */
+#include "replayer/sync_private.h"
+#include "replayer/sync_world.h"
+
+#include "replayer/transport_wire.h"
+
+typedef struct start {
+    lp_sync *s;
+    lp_cold_world world;
+    lp_session *session;
+    const lp_sync_source *source;
+    uint8_t *chunk; /* what this rank has read */
+    lp_outflow out;
+    lp_inflow in;
+} start;
+
+/* Where a byte of the chunk stands: the stretches of a chunk are in order of names and bytes. */
+static const uint8_t *find_in_chunk(const start *x, const lp_frame_span *frame, const int64_t *offset, uint32_t name,
+                                    int64_t lo)
+{
+    int64_t low = 0, high = frame->count; /* the last stretch that begins at or before it */
+    while (high - low > 1) {
+        const int64_t middle = low + (high - low) / 2;
+        const lp_piece *p = &x->world.read.piece[frame->first + middle];
+        if (p->name < name || (p->name == name && p->lo <= lo))
+            low = middle;
+        else
+            high = middle;
+    }
+    const lp_piece *p = &x->world.read.piece[frame->first + low];
+    /* A stretch may be several runs: those of a union with even gaps. */
+    const int64_t step = p->count > 1 ? (lo - p->lo) / p->stride : 0;
+    return x->chunk + offset[low] + step * p->run + (lo - p->lo - step * p->stride);
+}
+
+/* Packs what one receiver needs of the chunk. */
+static void pack(const start *x, int64_t chunk, const int64_t *offset, const lp_pieces *p, uint8_t *to)
+{
+    const lp_frame_span *read = &x->world.read.frame[chunk], *want = &p->frame[chunk];
+    for (int64_t i = want->first; i < want->first + want->count; i++) {
+        const lp_piece *piece = &p->piece[i];
+        for (int64_t k = 0; k < piece->count; k++) {
+            memcpy(to, find_in_chunk(x, read, offset, piece->name, piece->lo + k * piece->stride), (size_t)piece->run);
+            to += piece->run;
+        }
+    }
+}
+
+static lp_status push_pieces(const start *x, const lp_pieces *p, int64_t chunk, const uint8_t *payload, lp_error *err)
+{
+    const lp_frame_span *f = &p->frame[chunk];
+    for (int64_t i = f->first; i < f->first + f->count; i++) {
+        const lp_piece *piece = &p->piece[i];
+        for (int64_t k = 0; k < piece->count; k++) {
+            LP_TRY(
+                lp_push_handle_range(x->session, piece->name, piece->lo + k * piece->stride, payload, piece->run, err));
+            payload += piece->run;
+        }
+        lp_sync_alive(x->s);
+    }
+    return LP_OK;
+}
+
+/* Reads a chunk; *offset (the caller's to release) gets where each of its stretches stands. */
+static lp_status read_chunk(start *x, int64_t chunk, int64_t **offset, int64_t *bytes, lp_error *err)
+{
+    const lp_frame_span *f = &x->world.read.frame[chunk];
+    int64_t at = 0;
+    *offset = lp_allocate(x->s->alloc, ((size_t)f->count + 1) * sizeof **offset);
+    if (*offset == NULL)
+        return lp_fail_memory(err);
+    for (int64_t i = 0; i < f->count; i++) {
+        (*offset)[i] = at;
+        at += lp_piece_bytes(&x->world.read.piece[f->first + i]);
+    }
+    *bytes += at;
+    return lp_sync_read_frame(x->s, x->source, &x->world.read, f, x->chunk, err);
+}
+
+/* Frames of one pair of ranks are numbered by chunk. */
+static lp_status exchange_chunk(start *x, int64_t chunk, const int64_t *offset, lp_error *err)
+{
+    const lp_cold_world *w = &x->world;
+    for (int32_t step = 0; step < w->ranks; step++) {
+        const int32_t to = (w->rank + step) % w->ranks, from = (w->rank - step + w->ranks) % w->ranks;
+        const bool sends = offset != NULL && w->out[to].frame[chunk].bytes > 0;
+        const bool gets = chunk < w->chunks[from] && w->in[from].frame[chunk].bytes > 0;
+        if (step == 0) {
+            if (gets) { /* its own part */
+                uint8_t *bucket = NULL;
+                LP_TRY(lp_out_bucket(&x->out, &bucket, err));
+                pack(x, chunk, offset, &w->out[to], bucket);
+                LP_TRY(push_pieces(x, &w->in[from], chunk, bucket, err));
+            }
+            continue;
+        }
+        if (gets)
+            LP_TRY(lp_in_post(&x->in, from, chunk, w->in[from].frame[chunk].bytes, err));
+        if (sends) {
+            uint8_t *bucket = NULL;
+            LP_TRY(lp_out_bucket(&x->out, &bucket, err));
+            pack(x, chunk, offset, &w->out[to], bucket);
+            LP_TRY(lp_out_send(&x->out, &to, 1, chunk, w->out[to].frame[chunk].bytes, 0, err));
+        }
+        if (gets) {
+            lp_frame frame;
+            const uint8_t *payload = NULL;
+            LP_TRY(lp_in_take(&x->in, &frame, &payload, err));
+            LP_TRY(push_pieces(x, &w->in[from], chunk, payload, err));
+        }
+    }
+    return LP_OK;
+}
+
+static lp_status exchange_all(start *x, int64_t *bytes_read, lp_error *err)
+{
+    const lp_cold_world *w = &x->world;
+    int64_t chunks = 0;
+    lp_status status = LP_OK;
+    for (int32_t i = 0; i < w->ranks; i++)
+        chunks = w->chunks[i] > chunks ? w->chunks[i] : chunks;
+    for (int64_t chunk = 0; chunk < chunks && status == LP_OK; chunk++) {
+        int64_t *offset = NULL;
+        if (chunk < w->chunks[w->rank])
+            status = read_chunk(x, chunk, &offset, bytes_read, err);
+        if (status == LP_OK)
+            status = exchange_chunk(x, chunk, offset, err);
+        lp_release(x->s->alloc, offset);
+    }
+    return status == LP_OK ? lp_out_drain(&x->out, err) : status;
+}
+
+static lp_status load(start *x, lp_plan *plan, const lp_checkpoint *checkpoint, const lp_session_options *o,
+                      lp_cold_world_report *report, lp_error *err)
+{
+    lp_read_stats own = {.bytes_read = 0};
+    LP_TRY(lp_begin(&x->session, plan, o, err));
+    LP_TRY(exchange_all(x, &report->bytes_read, err));
+    LP_TRY(lp_push_checkpoint_with(x->session, checkpoint, &own, NULL, NULL, err));
+    report->bytes_read += own.bytes_read;
+    return lp_finish(x->session, &report->load, err);
+}
+
+static lp_status add_up(lp_sync *s, lp_cold_world_report *report, lp_error *err)
+{
+    const lp_block *all = NULL;
+    uint8_t mine[8];
+    lp_wire_put_i64(mine, report->bytes_read);
+    LP_TRY(s->transport.gather(s->transport.context, mine, sizeof mine, &all, err));
+    for (int32_t i = 0; i < s->round.world; i++)
+        report->bytes_read_by_all += all[i].bytes == 8 ? lp_wire_get_i64(all[i].data) : 0;
+    return LP_OK;
+}
+
+/* Ranks are scopes, in order. */
+static bool has_all_ranks(const lp_sync *s)
+{
+    if (lp_trace_scope_count(s->trace) != s->round.world)
+        return false;
+    for (int32_t i = 0; i < s->round.world; i++)
+        if (lp_scope_rank(lp_trace_scope_at(s->trace, i)) != i)
+            return false;
+    return true;
+}
+
+static lp_status start_together(start *x, lp_plan *plan, const lp_checkpoint *checkpoint, const lp_session_options *o,
+                                const lp_cold_rates *rates, lp_cold_world_report *report, lp_error *err)
+{
+    lp_sync *s = x->s;
+    lp_world_bytes needs;
+    lp_fact mine = {.is_sender = true, .mode = LP_SYNC_PACKED, .bucket = s->options.bucket};
+    LP_TRY(lp_sync_agree(s, &mine, err));
+    if (!has_all_ranks(s))
+        return lp_fail(err, LP_E_MISMATCH, "the trace has %d ranks, here are %d", lp_trace_scope_count(s->trace),
+                       s->round.world);
+    LP_TRY(lp_flow_buckets(s, true, err));
+    LP_TRY(lp_world_bytes_make(&needs, s->trace, false, &s->platform, err));
+    lp_status status = lp_cold_world_make(&x->world, &needs, s->round.rank, s->bucket, rates, err);
+    lp_world_bytes_free(&needs);
+    LP_TRY(status);
+    report->costs = x->world.costs;
+    x->chunk = lp_allocate(s->alloc, (size_t)s->bucket);
+    if (x->chunk == NULL)
+        return lp_fail_memory(err);
+    status = load(x, plan, checkpoint, o, report, err);
+    if (status != LP_OK && x->session != NULL)
+        lp_abort(x->session, err->text);
+    lp_session_close(x->session);
+    LP_TRY(status);
+    status = add_up(s, report, err); /* nobody reports success before all are done */
+    if (status != LP_OK)
+        plan->is_all_dirty = true;
+    return status;
+}
+
+lp_status lp_sync_cold(lp_sync *s, lp_plan *plan, const lp_checkpoint *checkpoint, const lp_session_options *options,
+                       const lp_cold_rates *rates, lp_cold_world_report *report, lp_error *err)
+{
+    const lp_session_options cold = {.mode = LP_COLD};
+    lp_error own = {.code = LP_OK};
+    lp_cold_world_report r = {.bytes_read = 0};
+    lp_sync_source source;
+    start x = {.s = s, .source = &source};
+    err = err == NULL ? &own : err;
+    if (!s->options.is_sender || plan->trace != s->trace)
+        return lp_fail(err, LP_E_MISUSE, "a cold start needs a sync of senders over the plan's trace");
+    LP_TRY(lp_sync_source_checkpoint(&source, checkpoint, s->trace, &s->platform, err));
+    lp_out_init(&x.out, s);
+    lp_in_init(&x.in, s);
+    const lp_status status = start_together(&x, plan, checkpoint, options == NULL ? &cold : options, rates, &r, err);
+    if (status != LP_OK && status != LP_E_PEER && !s->is_mismatch)
+        s->transport.fail(s->transport.context, err->text);
+    r.nanoseconds = lp_clock_ns() - s->begin_ns;
+    r.bytes_moved = s->report.bytes_moved;
+    lp_out_free(&x.out);
+    lp_cold_world_free(&x.world);
+    lp_release(s->alloc, x.chunk);
+    lp_sync_source_close(&source);
+    if (report != NULL)
+        *report = r;
+    return status;
+}
