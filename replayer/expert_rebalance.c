@@ -4,12 +4,16 @@
  * source, then write it to every target. So a cycle needs no order, memory is bounded whatever the maps are, and moves
  * between ranks are the same as moves on one, with somebody else filling the buffer.
  */
+#include "replayer/expert_device.h"
 #include "replayer/expert_slots.h"
 
 enum { STAGING_DEFAULT = 64 << 20, SLICE_ALIGN = 64 };
 
 struct lp_rebalance {
     const lp_alloc *alloc;
+    const lp_expert_device *device; /* NULL: the host */
+    lp_expert_device *own_device;   /* to be closed, or NULL */
+    void *lane;
     lp_plan *plan, *next; /* next: bound to the same memory by the new map */
     lp_expert_move *move;
     int64_t move_count, slots;
@@ -18,15 +22,28 @@ struct lp_rebalance {
     int64_t slice, slices; /* bytes of an expert at a time, and how often */
     uint8_t *staging;      /* by move */
     int64_t at;            /* the slice that comes next */
-    bool is_gathered, is_done;
+    bool is_gathered, has_written, is_done;
 };
 
 /* ---- copies ---- */
 
 typedef struct copying {
+    const lp_rebalance *rebalance;
     uint8_t *dense;
     bool into_slot;
 } copying;
+
+static lp_status copy_part_on_device(void *context, const lp_expert_part *part, lp_error *err)
+{
+    const copying *c = context;
+    const lp_expert_device *d = c->rebalance->device;
+    uint8_t *dense = c->dense + part->dense;
+    const int code = c->into_slot ? d->move(d->table.context, c->rebalance->lane, part->at, part->pitch, dense,
+                                            part->bytes, part->bytes, part->rows)
+                                  : d->move(d->table.context, c->rebalance->lane, dense, part->bytes, part->at,
+                                            part->pitch, part->bytes, part->rows);
+    return lp_cold_check(&d->table, code, "move experts", err);
+}
 
 static lp_status copy_part(void *context, const lp_expert_part *part, lp_error *err)
 {
@@ -42,9 +59,17 @@ static lp_status copy_part(void *context, const lp_expert_part *part, lp_error *
 static lp_status copy_slice(const lp_rebalance *r, int64_t slice, int64_t slot, uint8_t *dense, bool into_slot,
                             lp_error *err)
 {
-    copying c = {.dense = dense, .into_slot = into_slot};
-    const int64_t lo = slice * r->slice, bytes = lp_rebalance_slice_bytes(r, slice);
-    return r->plan->is_meta ? LP_OK : lp_expert_form_walk(&r->form, slot, lo, lo + bytes, copy_part, &c, err);
+    copying c = {.rebalance = r, .dense = dense, .into_slot = into_slot};
+    const int64_t lo = slice * r->slice, hi = lo + lp_rebalance_slice_bytes(r, slice);
+    const lp_expert_part_fn part = r->device == NULL ? copy_part : copy_part_on_device;
+    return r->plan->is_meta ? LP_OK : lp_expert_form_walk(&r->form, slot, lo, hi, part, &c, err);
+}
+
+/* Until the copies of this slice are done, so that others may read or write what they concern. */
+static lp_status wait(const lp_rebalance *r, lp_error *err)
+{
+    const lp_cold_device *d = r->device == NULL ? NULL : &r->device->table;
+    return d == NULL ? LP_OK : lp_cold_check(d, d->lane_wait(d->context, r->lane), "move experts", err);
 }
 
 /* ---- begin ---- */
@@ -103,7 +128,15 @@ static lp_status plan_slices(lp_rebalance *r, int64_t staging, lp_error *err)
         return lp_fail(err, LP_E_LIMIT, "staging of %lld bytes is less than one for each of %lld slots",
                        (long long)staging, (long long)r->slots);
     r->slices = r->form.bytes == 0 ? 0 : (r->form.bytes + r->slice - 1) / r->slice;
-    r->staging = lp_allocate(r->alloc, (size_t)(r->slice * r->move_count + 1));
+    const int64_t bytes = r->slice * r->move_count + 1;
+    if (r->device != NULL && !r->plan->is_meta) {
+        const lp_cold_device *d = &r->device->table;
+        void *memory = NULL;
+        LP_TRY(lp_cold_check(d, d->allocate(d->context, bytes, &memory), "take device memory", err));
+        r->staging = memory;
+        return lp_cold_check(d, d->lane_open(d->context, &r->lane), "make a stream", err);
+    }
+    r->staging = lp_allocate(r->alloc, (size_t)bytes);
     return r->staging == NULL ? lp_fail_memory(err) : LP_OK;
 }
 
@@ -140,17 +173,21 @@ static lp_status bind_next(lp_rebalance *r, const lp_expert_map *to, lp_error *e
 static lp_status prepare(lp_rebalance *r, const lp_expert_map *to, int64_t staging, lp_error *err)
 {
     lp_experts experts;
+    if (r->device != NULL)
+        LP_TRY(
+            lp_cold_check(&r->device->table, r->device->table.enter(r->device->table.context), "use the device", err));
     LP_TRY(lp_experts_of(r->plan, to, &experts, err));
     r->slots = experts.slots;
     r->rank = experts.rank;
     LP_TRY(list_moves(r, to, err));
     LP_TRY(bind_next(r, to, err));
-    LP_TRY(lp_experts_derive(r->next, true, err));
+    LP_TRY(lp_experts_derive(r->next, r->device, true, err));
     LP_TRY(lp_expert_form_make(&r->form, r->plan, err));
     return plan_slices(r, staging, err);
 }
 
-lp_status lp_rebalance_begin(lp_rebalance **out, lp_plan *plan, const lp_expert_map *to, int64_t staging, lp_error *err)
+lp_status lp_rebalance_begin_with(lp_rebalance **out, lp_plan *plan, const lp_expert_map *to, int64_t staging,
+                                  const lp_expert_device *device, lp_error *err)
 {
     if (to == NULL || to->logical == NULL || to->count < 1 || staging < 0)
         return lp_fail(err, LP_E_ARGUMENT, "an argument of a rebalance is out of its range");
@@ -160,6 +197,7 @@ lp_status lp_rebalance_begin(lp_rebalance **out, lp_plan *plan, const lp_expert_
         return lp_fail_memory(err);
     r->alloc = plan->platform.alloc;
     r->plan = plan;
+    r->device = device;
     const lp_status status = prepare(r, to, staging, err);
     plan->is_open = true; /* close takes it back */
     if (status != LP_OK) {
@@ -168,6 +206,28 @@ lp_status lp_rebalance_begin(lp_rebalance **out, lp_plan *plan, const lp_expert_
     }
     *out = r;
     return LP_OK;
+}
+
+lp_status lp_rebalance_begin(lp_rebalance **out, lp_plan *plan, const lp_expert_map *to, int64_t staging,
+                             const char *device, lp_error *err)
+{
+    if (device == NULL || strcmp(device, "cpu") == 0)
+        return lp_rebalance_begin_with(out, plan, to, staging, NULL, err);
+    const lp_alloc *alloc = plan->platform.alloc;
+    lp_expert_device *own = lp_allocate_zero(alloc, sizeof *own);
+    if (own == NULL)
+        return lp_fail_memory(err);
+    lp_status status = lp_expert_device_open(own, device, err);
+    if (status == LP_OK) {
+        status = lp_rebalance_begin_with(out, plan, to, staging, own, err);
+        if (status != LP_OK)
+            lp_expert_device_close(own);
+    }
+    if (status == LP_OK)
+        (*out)->own_device = own;
+    else
+        lp_release(alloc, own);
+    return status;
 }
 
 /* ---- slices ---- */
@@ -202,6 +262,7 @@ lp_status lp_rebalance_gather(lp_rebalance *r, int64_t slice, lp_error *err)
     for (int64_t i = 0; i < r->move_count; i++)
         if (r->move[i].from_rank == r->rank)
             LP_TRY(copy_slice(r, slice, r->move[i].from_slot, r->staging + i * r->slice, false, err));
+    LP_TRY(wait(r, err));
     r->is_gathered = true;
     return LP_OK;
 }
@@ -211,7 +272,8 @@ lp_status lp_rebalance_outgoing(const lp_rebalance *r, int64_t slice, int32_t sl
     LP_TRY(check_slice(r, slice, err));
     if (slot < 0 || slot >= r->slots)
         return lp_fail(err, LP_E_ARGUMENT, "the rank has no expert slot %d", slot);
-    return copy_slice(r, slice, slot, buffer, false, err);
+    LP_TRY(copy_slice(r, slice, slot, buffer, false, err));
+    return wait(r, err);
 }
 
 void *lp_rebalance_incoming(const lp_rebalance *r, int64_t move)
@@ -224,11 +286,12 @@ lp_status lp_rebalance_scatter(lp_rebalance *r, int64_t slice, lp_error *err)
     LP_TRY(check_slice(r, slice, err));
     if (!r->is_gathered)
         return lp_fail(err, LP_E_MISUSE, "slice %lld of the experts has not been gathered", (long long)slice);
+    r->has_written = true;
     for (int64_t i = 0; i < r->move_count; i++)
         LP_TRY(copy_slice(r, slice, r->move[i].to_slot, r->staging + i * r->slice, true, err));
     r->is_gathered = false;
     r->at++;
-    return LP_OK;
+    return wait(r, err);
 }
 
 /* ---- end ---- */
@@ -252,7 +315,7 @@ lp_status lp_rebalance_finish(lp_rebalance *r, lp_error *err)
 {
     if (r->is_done || r->at < r->slices)
         return lp_fail(err, LP_E_MISUSE, "the rebalance is over, or lacks %lld slices", (long long)(r->slices - r->at));
-    const lp_status status = r->plan->is_meta ? LP_OK : lp_experts_derive(r->next, false, err);
+    const lp_status status = r->plan->is_meta ? LP_OK : lp_experts_derive(r->next, r->device, false, err);
     if (status != LP_OK && status != LP_E_VALUE)
         return status;
     exchange(r);
@@ -265,19 +328,28 @@ void lp_rebalance_close(lp_rebalance *r)
     if (r == NULL)
         return;
     r->plan->is_open = false;
-    if (!r->is_done && r->at > 0)
+    if (!r->is_done && r->has_written)
         r->plan->is_all_dirty = true;
     lp_plan_close(r->next);
     lp_expert_form_free(&r->form);
     lp_release(r->alloc, r->move);
-    lp_release(r->alloc, r->staging);
+    if (r->device == NULL || r->plan->is_meta) {
+        lp_release(r->alloc, r->staging);
+    } else {
+        r->device->table.lane_close(r->device->table.context, r->lane);
+        r->device->table.release(r->device->table.context, r->staging);
+    }
+    if (r->own_device != NULL)
+        lp_expert_device_close(r->own_device);
+    lp_release(r->alloc, r->own_device);
     lp_release(r->alloc, r);
 }
 
-lp_status lp_plan_move_experts(lp_plan *plan, const lp_expert_map *to, int64_t staging, lp_error *err)
+lp_status lp_plan_move_experts(lp_plan *plan, const lp_expert_map *to, int64_t staging, const char *device,
+                               lp_error *err)
 {
     lp_rebalance *r;
-    LP_TRY(lp_rebalance_begin(&r, plan, to, staging, err));
+    LP_TRY(lp_rebalance_begin(&r, plan, to, staging, device, err));
     lp_status status = LP_OK;
     for (int64_t i = 0; status == LP_OK && i < r->move_count; i++)
         if (r->move[i].from_rank != r->rank)

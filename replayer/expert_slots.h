@@ -63,8 +63,4 @@ typedef lp_status (*lp_expert_part_fn)(void *context, const lp_expert_part *part
 lp_status lp_expert_form_walk(const lp_expert_form *form, int64_t slot, int64_t lo, int64_t hi, lp_expert_part_fn part,
                               void *context, lp_error *err);
 
-/* expert_derives.c: runs the derives that read what lies in slots, directly or through others; or only says whether it
- * could. LP_E_VALUE: a declared check failed, after everything has run. */
-lp_status lp_experts_derive(const lp_plan *plan, bool only_check, lp_error *err);
-
 #endif

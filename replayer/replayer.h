@@ -107,14 +107,15 @@ LP_API lp_status lp_expert_moves(lp_expert_move *moves, int64_t *count, const lp
  * and then finish, which runs the derives over experts again and gives the plan its new epoch. Handles stay valid. At
  * begin, before a byte has moved: LP_E_STALE (the memory is at another epoch), LP_E_POISONED (unfinished loads),
  * LP_E_UNSUPPORTED (experts that cannot be moved), errors of lp_bind and lp_expert_moves. Closed unfinished after a
- * scatter, the plan takes full sessions only. The plan's memory must be the host's.
+ * scatter, the plan takes full sessions only. device: where the plan's memory is, NULL or "cpu", or "cuda:N"; buffers of
+ * outgoing and incoming are memory of that device, and every call returns when its copies are done.
  *
  * Several plans of the same memory give the same lp_bind_options.experts_epoch_now, which outlives them: finish and
  * cold starts set it, and every plan of another epoch is refused from then on.
  */
 typedef struct lp_rebalance lp_rebalance;
 LP_API lp_status lp_rebalance_begin(lp_rebalance **out, lp_plan *plan, const lp_expert_map *to, int64_t staging,
-                                    lp_error *err);
+                                    const char *device, lp_error *err);
 LP_API const lp_expert_move *lp_rebalance_moves(const lp_rebalance *r, int64_t *count);
 LP_API int64_t lp_rebalance_slices(const lp_rebalance *r);
 LP_API int64_t lp_rebalance_slice_bytes(const lp_rebalance *r, int64_t slice); /* of each expert */
@@ -127,7 +128,8 @@ LP_API lp_status lp_rebalance_finish(lp_rebalance *r, lp_error *err);
 LP_API void lp_rebalance_close(lp_rebalance *r);
 
 /* The whole of it where all experts come from this rank; LP_E_UNSUPPORTED, and nothing moved, where some do not. */
-LP_API lp_status lp_plan_move_experts(lp_plan *plan, const lp_expert_map *to, int64_t staging, lp_error *err);
+LP_API lp_status lp_plan_move_experts(lp_plan *plan, const lp_expert_map *to, int64_t staging, const char *device,
+                                      lp_error *err);
 
 /* A checkpoint tensor of the plan, resolved once: O(1). LP_NONE when the trace's catalogue lacks the name. Valid for
  * the plan's life. */
