@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Loading a rank from the command line: trace, checkpoint, ranks, names, and the load itself. */
 #include "replayer/replay_cli.h"
+#include "traces/glob.h"
 
-#include <fnmatch.h>
 #include <stdlib.h>
 
 static int keep_ranks_of_trace(lp_cli_job *job, bool all)
@@ -62,7 +62,7 @@ void lp_cli_job_close(lp_cli_job *job)
 bool lp_cli_is_selected(void *job, const lp_destination *dest)
 {
     const char *glob = ((const lp_cli_job *)job)->tensor;
-    return glob == NULL || fnmatch(glob, dest->name, 0) == 0;
+    return glob == NULL || lp_glob_match(glob, dest->name);
 }
 
 int64_t lp_cli_selected_count(const lp_cli_job *job, const lp_rows *rows)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `loadplan dump`, `undump` and `query`: a trace as text, back again, and under SQL. */
+#include "traces/dump_filter.h"
 #include "traces/query_print.h"
 #include "traces/trace_commands.h"
 #include "traces/trace_dump.h"
@@ -30,17 +31,32 @@ static int run_dump(lp_cli *cli)
     lp_trace *t = NULL;
     if (lp_trace_open_with(&t, cli->argument[0], lp_cli_platform(cli), &err) != LP_OK)
         return lp_cli_fail(cli, &err);
-    int exit_code = open_output(cli);
-    if (exit_code == 0) {
-        const bool provenance = lp_cli_flag(cli, "provenance", true);
-        exit_code = lp_trace_dump_with(t, provenance, write_chunk, cli, &err) != LP_OK ? lp_cli_fail(cli, &err)
-                                                                                       : lp_cli_close_output(cli);
-    }
+    const bool provenance = lp_cli_flag(cli, "provenance", true);
+    const char *ops = lp_cli_text(cli, "ops", NULL);
+    lp_number_set rows = {.alloc = NULL};
+    lp_dump_filter filter = {.tensor = lp_cli_text(cli, "tensor", NULL), .write = write_chunk, .context = cli};
+    const bool is_part = filter.tensor != NULL || ops != NULL;
+    int exit_code = 0;
+    lp_text_init(&filter.line, NULL);
+    filter.rows = ops != NULL ? &rows : NULL;
+    if (ops != NULL && lp_number_set_parse(&rows, ops, NULL, &err) != LP_OK)
+        exit_code = lp_cli_fail(cli, &err);
+    if (exit_code == 0)
+        exit_code = open_output(cli);
+    if (exit_code == 0)
+        exit_code = lp_trace_dump_with(t, provenance, is_part ? lp_dump_filter_write : write_chunk,
+                                       is_part ? (void *)&filter : cli, &err) != LP_OK
+                        ? lp_cli_fail(cli, &err)
+                        : lp_cli_close_output(cli);
+    lp_text_free(&filter.line);
+    lp_number_set_free(&rows);
     lp_trace_close(t);
     return exit_code;
 }
 
 static const lp_option dump_options[] = {
+    {"tensor", 0, "GLOB", NULL, "only rows of tensors whose name matches, checkpoint's or engine's; for reading"},
+    {"ops", 0, "SET", NULL, "only these rows of each rank, counted from 0: 4, 0-100/2, 3,7-9 or @FILE; for reading"},
     {"provenance", 0, NULL, NULL, "say which line of the loader made each row (default; --no-provenance: leave out)"},
     {"output", 'o', "FILE", NULL, "write there instead of standard output"},
     {"force", 'f', NULL, NULL, "replace an existing output"},

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Findings: grouped by family as they come in. */
 #include "traces/findings_private.h"
+#include "traces/glob.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -18,6 +19,11 @@ lp_status lp_findings_new(lp_findings **out, const lp_alloc *alloc, lp_error *er
     lp_strings_init(&f->names, alloc);
     *out = f;
     return LP_OK;
+}
+
+void lp_findings_only(lp_findings *f, const char *glob)
+{
+    f->only = glob;
 }
 
 void lp_findings_free(lp_findings *f)
@@ -174,6 +180,8 @@ lp_status lp_findings_note(lp_findings *f, const lp_note *note, bool *is_first, 
     const uint64_t hash = mix(lp_hash(family, bytes) ^ mix(lp_hash(n.what, strlen(n.what))) ^
                               mix(lp_hash(n.file, strlen(n.file)) + (uint64_t)n.line * 64 + (uint64_t)n.rule));
     *is_first = false;
+    if (f->only != NULL && !lp_glob_match(f->only, n.tensor))
+        return LP_OK;
     if ((f->count + 1) * 2 > f->table_size && !grow_table(f))
         return lp_fail_memory(err);
     uint64_t at = hash & (uint64_t)(f->table_size - 1);

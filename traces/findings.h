@@ -61,6 +61,15 @@ typedef struct lp_tally {
 
 lp_status lp_findings_new(lp_findings **out, const lp_alloc *alloc, lp_error *err);
 
+/* From now on members whose tensor does not match `glob` (glob.h) are passed over. The text has to outlive `f`. */
+void lp_findings_only(lp_findings *f, const char *glob);
+
+/* lp_check_against and lp_diff, told only of tensors that match `glob` (NULL: all). */
+lp_status lp_check_only(lp_findings **out, const lp_trace *t, const lp_checkpoint *checkpoint, const char *glob,
+                        lp_error *err);
+lp_status lp_diff_only(lp_findings **out, const lp_trace *base, const lp_trace *changed, const char *glob,
+                       lp_error *err);
+
 /* Adds a member. *is_first: it opens a finding, which wants a text (and perhaps a hint) from the calls below. */
 lp_status lp_findings_note(lp_findings *f, const lp_note *note, bool *is_first, lp_error *err);
 lp_status lp_findings_text(lp_findings *f, lp_error *err, const char *format, ...)

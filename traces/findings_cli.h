@@ -10,6 +10,7 @@
 /* clang-format off */
 #define FINDINGS_OPTIONS                                                                                        \
     {"format", 0, "FORMAT", "text|json|ndjson|github|sarif|junit|suppress", "how to print (default text)"},     \
+    {"tensor", 0, "GLOB", NULL, "tell only of tensors whose name matches"},                                       \
     {"stat", 0, NULL, NULL, "one line a family: how many tensors, which rules"},                                \
     {"numstat", 0, NULL, NULL, "the same with tabs: tensors, level, rule, family"},                             \
     {"name-only", 0, NULL, NULL, "only the families that findings speak of"},                                   \

@@ -30,6 +30,7 @@ struct lp_findings {
     uint64_t *member; /* (group + 1) << 32 | tensor, open addressing: tensors that are counted already */
     int64_t member_count, member_size;
     lp_tally tally;
+    const char *only; /* glob of the tensors that are judged; NULL: all */
     const char *summary;
 };
 

@@ -60,6 +60,14 @@ static int64_t families_of(lp_findings *f, bool worse, bool *failed)
     return count;
 }
 
+/* What was not looked at may be anything. */
+static char *nothing_selected(lp_findings *f)
+{
+    char glob[256];
+    lp_sanitise(glob, sizeof glob, f->only, strlen(f->only));
+    return lp_arena_format(&f->arena, "nothing to tell of tensors that match '%s'", glob);
+}
+
 static char *check_summary(lp_findings *f)
 {
     int64_t denied = 0, warned = 0;
@@ -70,6 +78,8 @@ static char *check_summary(lp_findings *f)
     }
     if (denied == 0 && warned == 0 && f->count > 0) /* allowed or suppressed, but there */
         return lp_arena_format(&f->arena, "nothing denied, nothing to warn of");
+    if (denied == 0 && warned == 0 && f->only != NULL)
+        return nothing_selected(f);
     if (denied == 0 && warned == 0)
         return lp_arena_format(&f->arena,
                                "ok: every destination byte written exactly once, in any order and any split; %s "
@@ -91,6 +101,8 @@ static char *diff_summary(lp_findings *f)
     const int64_t worse = families_of(f, true, &failed), better = families_of(f, false, &failed);
     if (failed)
         return NULL;
+    if (f->count == 0 && f->only != NULL && f->tally.changed_scopes > 0)
+        return nothing_selected(f);
     if (counting(f) == 0) {
         if (f->count > 0)
             return lp_arena_format(&f->arena, "no change that was not accepted");
