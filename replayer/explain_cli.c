@@ -266,6 +266,8 @@ int lp_cli_explain(lp_cli *cli)
     const char *format = lp_cli_text(cli, "format", "text");
     explainer x = {.cli = cli, .job = &job};
     lp_cli_rates_default(&x.rates);
+    if (!is_dry_run && lp_cli_flag(cli, "world", false))
+        return lp_cli_explain_world(cli);
     if (!is_dry_run) {
         x.by = lp_cli_text(cli, "by", lp_cli_flag(cli, "families", false) ? "family" : NULL);
         if (!lp_cli_integer(cli, "top", FAMILIES_DEFAULT, 1, INT64_MAX, &x.families))

@@ -86,6 +86,15 @@ static int read_launcher(lp_cli *cli, const launcher *l, lp_launch *out)
     return 0;
 }
 
+int lp_launch_environment(lp_cli *cli, lp_launch *out)
+{
+    *out = (lp_launch){.by = "nobody", .size = 1};
+    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++)
+        if (getenv(launchers[i].size) != NULL)
+            return read_launcher(cli, &launchers[i], out);
+    return 0;
+}
+
 int lp_launch_read(lp_cli *cli, lp_launch *out)
 {
     int64_t rank = -1, size = 0;
@@ -102,8 +111,5 @@ int lp_launch_read(lp_cli *cli, lp_launch *out)
         out->size = (int32_t)size;
         return 0;
     }
-    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++)
-        if (getenv(launchers[i].size) != NULL)
-            return read_launcher(cli, &launchers[i], out);
-    return 0;
+    return lp_launch_environment(cli, out);
 }

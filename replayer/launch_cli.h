@@ -15,7 +15,9 @@ typedef struct lp_launch {
     int32_t port;           /* 0: not told */
 } lp_launch;
 
-/* Options --rank and --of come first, then the first launcher that left its variables. 0, or an exit code. */
+/* The first launcher that left its variables. 0, or an exit code. */
+int lp_launch_environment(lp_cli *cli, lp_launch *out);
+/* The same, but options --rank and --of come first. */
 int lp_launch_read(lp_cli *cli, lp_launch *out);
 
 /* "node0:7700", "[fe80::1]:7700". False when it is something else. */

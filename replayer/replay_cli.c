@@ -270,6 +270,8 @@ int lp_cli_replay(lp_cli *cli)
     lp_cli_job job;
     if (lp_cli_flag(cli, "dry-run", false))
         return lp_cli_explain(cli);
+    if (lp_cli_flag(cli, "world", false))
+        return lp_cli_replay_world(cli);
     const bool is_cpu = strcmp(device, "cpu") == 0, attaches = lp_cli_text(cli, "attach", NULL) != NULL;
     if (is_cpu && lp_cli_text(cli, "output", NULL) == NULL && !lp_cli_flag(cli, "verify", false) && !attaches)
         return lp_cli_usage(cli, "host memory ends with this command: name a folder with -o DIR, or --verify");

@@ -71,7 +71,9 @@ bool lp_cli_is_selected(void *job, const lp_destination *dest);
 int64_t lp_cli_selected_count(const lp_cli_job *job, const lp_rows *rows);
 
 int lp_cli_explain(lp_cli *cli); /* also replay --dry-run */
+int lp_cli_explain_world(lp_cli *cli);
 int lp_cli_replay(lp_cli *cli);
+int lp_cli_replay_world(lp_cli *cli);
 int lp_cli_serve(lp_cli *cli);
 int lp_cli_verify(lp_cli *cli);
 int lp_cli_verify_sync(lp_cli *cli); /* verify --sync */

@@ -18,6 +18,8 @@ static const lp_option replay_options[] = {
     {"allow-fallbacks", 0, NULL, NULL, "leave out names that the trace cannot load"},
     {"verify", 0, NULL, NULL, "compare with the digests of earlier loads, and read back what was written"},
     {"attach", 0, "SOCKET", NULL, "use the weights that 'loadplan serve' holds there; load where it does not"},
+    {"world", 0, NULL, NULL, "load this rank of torchrun, mpirun or srun together with the others, sharing reads"},
+    {"rendezvous", 0, "HOST:PORT", NULL, "where the ranks of --world meet (default MASTER_ADDR, port MASTER_PORT + 1)"},
     {"dry-run", 0, NULL, NULL, "say what would be done, like 'loadplan explain'"},
     {"format", 0, "FORMAT", "text|json", "of --dry-run (default text)"},
 };
@@ -54,6 +56,9 @@ static const lp_option explain_options[] = {
     {"disk-rate", 0, "RATE", NULL, "the same as --rate disk=RATE, in bytes a second"},
     {"link-rate", 0, "RATE", NULL, "the same as --rate link=RATE"},
     LP_CLI_CONFIG_OPTION,
+    {"world", 0, NULL, NULL, "show instead what all ranks together read and what a sync moves"},
+    {"trainer", 0, "TRACE", NULL, "of --world: what the sending ranks hold (default: everything)"},
+    {"senders", 0, "N", NULL, "of --world: sending ranks that hold everything (default 1)"},
     {"tensor", 0, "NAME", NULL, "show instead where the bytes of one destination come from"},
     {"format", 0, "FORMAT", "text|json|svg", "how to print (default text); svg is a picture of --tensor"},
     {"output", 'o', "FILE", NULL, "write there instead of standard output"},

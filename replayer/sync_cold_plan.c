@@ -71,6 +71,8 @@ static lp_status measure(maker *m, name_cost *cost, int64_t *count, lp_error *er
         const int64_t bytes = all.bytes;
         lp_ranges_free(&all);
         LP_TRY(status);
+        m->out->needed[name] = total;
+        m->out->once[name] = bytes;
         c->names += total > 0;
         c->bytes_needed += total;
         c->bytes_union += bytes;
@@ -251,11 +253,14 @@ static lp_status allocate(lp_cold_world *c, maker *m, lp_error *err)
     c->out = lp_allocate_zero(c->alloc, ranks * sizeof *c->out);
     c->in = lp_allocate_zero(c->alloc, ranks * sizeof *c->in);
     c->chunks = lp_allocate_zero(c->alloc, ranks * sizeof *c->chunks);
-    c->is_shared = lp_allocate_zero(c->alloc, (size_t)lp_checkpoint_count(m->needs->catalogue) + 1);
+    const size_t names = (size_t)lp_checkpoint_count(m->needs->catalogue) + 1;
+    c->is_shared = lp_allocate_zero(c->alloc, names);
+    c->needed = lp_allocate_zero(c->alloc, names * sizeof *c->needed);
+    c->once = lp_allocate_zero(c->alloc, names * sizeof *c->once);
     m->range = lp_allocate_zero(c->alloc, ranks * sizeof *m->range);
     m->cursor = lp_allocate_zero(c->alloc, ranks * sizeof *m->cursor);
-    if (c->out == NULL || c->in == NULL || c->chunks == NULL || c->is_shared == NULL || m->range == NULL ||
-        m->cursor == NULL)
+    if (c->out == NULL || c->in == NULL || c->chunks == NULL || c->is_shared == NULL || c->needed == NULL ||
+        c->once == NULL || m->range == NULL || m->cursor == NULL)
         return lp_fail_memory(err);
     for (int32_t i = 0; i < c->ranks; i++) {
         lp_pieces_init(&c->out[i], c->alloc);
@@ -301,6 +306,8 @@ void lp_cold_world_free(lp_cold_world *c)
     lp_release(c->alloc, c->in);
     lp_release(c->alloc, c->chunks);
     lp_release(c->alloc, c->is_shared);
+    lp_release(c->alloc, c->needed);
+    lp_release(c->alloc, c->once);
     *c = (lp_cold_world){.alloc = c->alloc};
 }
 

@@ -43,6 +43,7 @@ typedef struct lp_cold_world {
     lp_pieces *in;   /* by reader: of that reader's chunks */
     int64_t *chunks; /* by reader */
     bool *is_shared; /* by name */
+    int64_t *needed, *once; /* by name: bytes of all ranks added up, and counted once */
     lp_cold_costs costs;
 } lp_cold_world;
 
