@@ -33,5 +33,6 @@ static_assert(std::is_same<decltype(&ncclGetUniqueId), ncclResult_t (*)(ncclUniq
 static_assert(std::is_same<decltype(&ncclGetVersion), ncclResult_t (*)(int *)>::value, "ncclGetVersion");
 
 /* The initialiser of this very header carries the magic that is written by hand. */
-static_assert(((ncclConfig_t)NCCL_CONFIG_INITIALIZER).magic == LP_NCCL_CONFIG_MAGIC, "ncclConfig_t's magic");
+constexpr ncclConfig_t initialised = NCCL_CONFIG_INITIALIZER;
+static_assert(initialised.magic == LP_NCCL_CONFIG_MAGIC, "ncclConfig_t's magic");
 #endif

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The device calls that ranks need beside NCCL. */
+extern "C" { /* headers of C rooms */
 #include "replayer/nccl_transport.h"
+}
 
 #include <cuda_runtime.h>
 
