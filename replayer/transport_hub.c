@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { TICK_MS = 50, LINGER_MS = 3000 };
+enum { TICK_MS = 50, LINGER_MS = 1000 };
 
 struct lp_hub {
     lp_rounds rounds;

@@ -9,7 +9,13 @@
 #include <time.h>
 #include <unistd.h>
 
-static const int64_t JOIN_NS = 300LL * 1000000000, STALL_NS = 60LL * 1000000000, GRACE_NS = 3LL * 1000000000;
+static const int64_t JOIN_NS = 300LL * 1000000000, STALL_NS = 60LL * 1000000000;
+
+/* What the meeting point gets beyond the time after which it names somebody. */
+static int64_t grace_ns(const lp_tcp *t)
+{
+    return t->stall_ns < 3000000000 ? t->stall_ns : 3000000000;
+}
 
 /* Waits for a change until the clock shows `until`; false when it does. The lock is held. */
 static bool wait_until(lp_tcp *t, int64_t until)
@@ -79,11 +85,11 @@ static lp_status gather(void *context, const void *mine, int64_t bytes, const lp
     if (!t->has_failed && !tell(t, LP_WIRE_GATHER, 0, mine, bytes))
         status = lp_fail_memory(err);
     /* The meeting point names the rank that does not come; this clock is for the case that it stands still itself. */
-    int64_t patience = t->patience, until = lp_clock_ns() + 2 * t->stall_ns + GRACE_NS;
+    int64_t patience = t->patience, until = lp_clock_ns() + 2 * t->stall_ns + grace_ns(t);
     while (status == LP_OK && !t->has_failed && t->gathered == NULL) {
         const bool changed = wait_until(t, until);
         if (t->patience != patience)
-            until = lp_clock_ns() + 2 * t->stall_ns + GRACE_NS;
+            until = lp_clock_ns() + 2 * t->stall_ns + grace_ns(t);
         else if (!changed)
             lp_tcp_fail(t, "the meeting point does not answer");
         patience = t->patience;
@@ -164,7 +170,7 @@ static void wait_for(lp_tcp *t, lp_ticket *ticket)
     bool has_complained = false;
     while (ticket->left > 0 && !t->has_failed) {
         t->waits_for = waits_for(t, ticket);
-        const bool changed = wait_until(t, since + t->stall_ns + (has_complained ? t->stall_ns / 4 + GRACE_NS : 0));
+        const bool changed = wait_until(t, since + t->stall_ns + (has_complained ? t->stall_ns / 4 + grace_ns(t) : 0));
         if (ticket->moved != moved || t->patience != patience) {
             moved = ticket->moved;
             patience = t->patience;
