@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A library with the entry points of NCCL that ranks use, over the memory of one process: messages meet, are copied,
+ * and the streams that they are on are told. Any call can be made to fail. Built as a shared object and found by its
+ * path, as the real one is.
+ */
+#include "../fake_nccl.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SUCCESS = 0, INVALID = 4, IN_PROGRESS = 7, SYSTEM = 2, WORLDS = 256, RANKS = 64, PENDING = 64 };
+
+#define EXPORT __attribute__((visibility("default")))
+
+typedef struct id {
+    char bytes[128];
+} id;
+
+typedef struct message {
+    bool is_used, is_send;
+    void *data;
+    size_t bytes;
+    int rank, peer;
+    fake_stream *stream;
+    unsigned long order;
+} message;
+
+typedef struct world {
+    int size, joined, left;
+    bool is_aborted;
+    message pending[PENDING * 4];
+} world;
+
+typedef struct comm {
+    world *w;
+    int rank;
+} comm;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static world worlds[WORLDS];
+static int world_count;
+static long fail_at, calls, open_count;
+static unsigned long order;
+
+/* Of one thread: messages between group start and end. */
+static _Thread_local message group[PENDING];
+static _Thread_local comm *group_comm[PENDING];
+static _Thread_local int group_count;
+
+EXPORT void fakeFailAt(long n);
+EXPORT long fakeCalls(void);
+EXPORT long fakeOpen(void);
+EXPORT int ncclGetVersion(int *version);
+EXPORT int ncclGetUniqueId(id *out);
+EXPORT int ncclCommInitRankConfig(void **out, int size, id key, int rank, void *config);
+EXPORT int ncclCommGetAsyncError(void *c, int *result);
+EXPORT int ncclCommAbort(void *c);
+EXPORT const char *ncclGetErrorString(int result);
+EXPORT int ncclGroupStart(void);
+EXPORT int ncclGroupEnd(void);
+EXPORT int ncclSend(const void *data, size_t count, int type, int peer, void *c, void *stream);
+EXPORT int ncclRecv(void *data, size_t count, int type, int peer, void *c, void *stream);
+
+static bool fails(void)
+{
+    pthread_mutex_lock(&lock);
+    const bool now = ++calls == fail_at;
+    pthread_mutex_unlock(&lock);
+    return now;
+}
+
+void fakeFailAt(long n)
+{
+    pthread_mutex_lock(&lock);
+    calls = 0;
+    fail_at = n;
+    pthread_mutex_unlock(&lock);
+}
+
+long fakeCalls(void)
+{
+    return calls;
+}
+
+long fakeOpen(void)
+{
+    return open_count;
+}
+
+int ncclGetVersion(int *version)
+{
+    *version = 22809;
+    return fails() ? SYSTEM : SUCCESS;
+}
+
+int ncclGetUniqueId(id *out)
+{
+    if (fails())
+        return SYSTEM;
+    pthread_mutex_lock(&lock);
+    const int number = world_count++ % WORLDS;
+    worlds[number] = (world){.size = 0};
+    memset(out, 0, sizeof *out);
+    memcpy(out->bytes, &number, sizeof number);
+    pthread_mutex_unlock(&lock);
+    return SUCCESS;
+}
+
+int ncclCommInitRankConfig(void **out, int size, id key, int rank, void *config)
+{
+    unsigned magic;
+    int number;
+    comm *c = malloc(sizeof *c);
+    memcpy(&magic, (const char *)config + sizeof(size_t), sizeof magic);
+    memcpy(&number, key.bytes, sizeof number);
+    if (fails() || c == NULL || magic != 0xcafebeefu || number < 0 || number >= WORLDS || rank >= size ||
+        size > RANKS) {
+        free(c);
+        *out = NULL;
+        return INVALID;
+    }
+    pthread_mutex_lock(&lock);
+    worlds[number].size = size;
+    worlds[number].joined++;
+    *c = (comm){.w = &worlds[number], .rank = rank};
+    open_count++;
+    pthread_mutex_unlock(&lock);
+    *out = c;
+    return IN_PROGRESS;
+}
+
+int ncclCommGetAsyncError(void *c, int *result)
+{
+    const comm *x = c;
+    if (fails())
+        return SYSTEM;
+    pthread_mutex_lock(&lock);
+    *result = x->w->is_aborted ? 6 /* a remote process is gone */ : x->w->joined < x->w->size ? IN_PROGRESS : SUCCESS;
+    pthread_mutex_unlock(&lock);
+    return SUCCESS;
+}
+
+/* What waits on the streams of this rank is over. */
+int ncclCommAbort(void *c)
+{
+    comm *x = c;
+    pthread_mutex_lock(&lock);
+    x->w->is_aborted = true;
+    for (size_t i = 0; i < sizeof x->w->pending / sizeof *x->w->pending; i++) {
+        message *m = &x->w->pending[i];
+        if (m->is_used && m->rank == x->rank) {
+            atomic_fetch_sub(&m->stream->waiting, 1);
+            m->is_used = false;
+        }
+    }
+    open_count--;
+    pthread_mutex_unlock(&lock);
+    free(x);
+    return SUCCESS;
+}
+
+const char *ncclGetErrorString(int result)
+{
+    return result == SYSTEM ? "a system error that was asked for" : result == 6 ? "remote process exited" : "error";
+}
+
+int ncclGroupStart(void)
+{
+    group_count = 0;
+    return fails() ? SYSTEM : SUCCESS;
+}
+
+static int queue(bool is_send, void *data, size_t bytes, int type, int peer, comm *c, void *stream)
+{
+    if (fails())
+        return SYSTEM;
+    if (type != 1 || group_count == PENDING || peer < 0 || peer >= c->w->size)
+        return INVALID;
+    group_comm[group_count] = c;
+    group[group_count++] = (message){.is_used = true,
+                                     .is_send = is_send,
+                                     .data = data,
+                                     .bytes = bytes,
+                                     .rank = c->rank,
+                                     .peer = peer,
+                                     .stream = stream};
+    return SUCCESS;
+}
+
+int ncclSend(const void *data, size_t count, int type, int peer, void *c, void *stream)
+{
+    void *writable;
+    memcpy(&writable, &data, sizeof writable);
+    return queue(true, writable, count, type, peer, c, stream);
+}
+
+int ncclRecv(void *data, size_t count, int type, int peer, void *c, void *stream)
+{
+    return queue(false, data, count, type, peer, c, stream);
+}
+
+/* The oldest message that goes the other way. */
+static message *find_match(world *w, const message *m)
+{
+    message *best = NULL;
+    for (size_t i = 0; i < sizeof w->pending / sizeof *w->pending; i++) {
+        message *o = &w->pending[i];
+        if (o->is_used && o->rank == m->peer && o->peer == m->rank && o->is_send != m->is_send &&
+            (best == NULL || o->order < best->order))
+            best = o;
+    }
+    return best;
+}
+
+static bool post(world *w, const message *m)
+{
+    message *o = find_match(w, m);
+    if (o != NULL) {
+        if (o->bytes != m->bytes)
+            return false;
+        memcpy(m->is_send ? o->data : m->data, m->is_send ? m->data : o->data, m->bytes);
+        atomic_fetch_sub(&o->stream->waiting, 1);
+        o->is_used = false;
+        return true;
+    }
+    for (size_t i = 0; i < sizeof w->pending / sizeof *w->pending; i++)
+        if (!w->pending[i].is_used) {
+            w->pending[i] = *m;
+            w->pending[i].order = ++order;
+            atomic_fetch_add(&m->stream->waiting, 1);
+            return true;
+        }
+    return false;
+}
+
+int ncclGroupEnd(void)
+{
+    bool ok = !fails();
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < group_count && ok; i++)
+        ok = post(group_comm[i]->w, &group[i]);
+    group_count = 0;
+    pthread_mutex_unlock(&lock);
+    return ok ? SUCCESS : SYSTEM;
+}
