@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Fresh memory for the destinations of a scope: one zeroed block for each storage. */
-#include "replayer/plan.h"
+#include "replayer/device_session.h"
 
-enum { LINE = 64 }; /* storages begin at cache lines, so that whole lines can be written around the cache */
+enum {
+    LINE = 64, /* storages begin at cache lines, so that whole lines can be written around the cache */
+    DEVICE_ALIGN = 512
+};
 
 struct lp_destinations {
     lp_platform platform;
@@ -10,6 +13,8 @@ struct lp_destinations {
     void **block;
     int64_t *block_bytes;
     int64_t count, block_count, bytes;
+    lp_device_calls calls; /* of storages on a device; else zero */
+    void *on_device;       /* their block */
 };
 
 void lp_destination_form(const lp_destination *dest, lp_form *form)
@@ -72,9 +77,43 @@ lp_status lp_replay_rows(const lp_trace *trace, const lp_scope *scope, int32_t *
     return lp_trace_rows(trace, *index, rows, err);
 }
 
+/* One block of the device, zeroed, with all storages one after the other. */
+static lp_status take_device_block(lp_destinations *d, int64_t count, lp_error *err)
+{
+    const lp_device_calls *c = &d->calls;
+    int64_t bytes = 0;
+    void *block = NULL;
+    int before;
+    for (int64_t i = 0; i < count; i++)
+        if (!lp_add(bytes, d->block_bytes[i], &bytes) || !lp_add(bytes, DEVICE_ALIGN - 1, &bytes))
+            return lp_fail(err, LP_E_LIMIT, "the destinations have more bytes than can be counted");
+        else
+            bytes = bytes / DEVICE_ALIGN * DEVICE_ALIGN;
+    if (bytes == 0)
+        return LP_OK;
+    LP_TRY(lp_device_check(c, c->enter(c->context, &before), "use the device", err));
+    int code = c->take(c->context, bytes, &block);
+    d->on_device = code == 0 ? block : NULL;
+    if (code == 0)
+        code = c->clear(c->context, block, bytes, NULL);
+    if (code == 0)
+        code = c->wait(c->context, NULL);
+    c->leave(c->context, before);
+    if (code != 0)
+        return lp_fail(err, LP_E_DEVICE, "cannot take %lld bytes of device memory for the tensors: %s",
+                       (long long)bytes, c->error_text(c->context, code));
+    uint8_t *at = d->on_device;
+    for (int64_t i = 0; i < count; i++) {
+        d->block[i] = at;
+        at += (d->block_bytes[i] + DEVICE_ALIGN - 1) / DEVICE_ALIGN * DEVICE_ALIGN;
+    }
+    return LP_OK;
+}
+
 /* One block for each storage name, of the largest size that a destination states for it. */
 static lp_status take_blocks(lp_destinations *d, const lp_rows *rows, lp_strings *names, bool meta, lp_error *err)
 {
+    const bool on_device = d->calls.take != NULL;
     for (uint32_t i = 0; i < rows->ndest; i++) {
         const lp_destination *dest = &rows->dest[i];
         const int64_t number = lp_strings_add(names, dest->storage, strlen(dest->storage));
@@ -86,7 +125,7 @@ static lp_status take_blocks(lp_destinations *d, const lp_rows *rows, lp_strings
     for (int64_t i = 0; i < names->count; i++) {
         if (!lp_add(d->bytes, d->block_bytes[i], &d->bytes))
             return lp_fail(err, LP_E_LIMIT, "the destinations have more bytes than can be counted");
-        if (meta)
+        if (meta || on_device)
             continue;
         d->block[i] = lp_allocate_zero(d->platform.alloc, (size_t)d->block_bytes[i] + LINE - 1);
         if (d->block[i] == NULL)
@@ -94,7 +133,7 @@ static lp_status take_blocks(lp_destinations *d, const lp_rows *rows, lp_strings
                               names->text[i], (long long)d->block_bytes[i]);
         d->block_count = i + 1;
     }
-    return LP_OK;
+    return on_device ? take_device_block(d, names->count, err) : LP_OK;
 }
 
 static lp_status give_memory(lp_destinations *d, const lp_rows *rows, bool meta, lp_error *err)
@@ -125,8 +164,8 @@ static lp_status give_memory(lp_destinations *d, const lp_rows *rows, bool meta,
     return status;
 }
 
-lp_status lp_destinations_allocate(lp_destinations **out, const lp_trace *trace, const lp_scope *scope, bool meta,
-                                   const lp_platform *platform, lp_error *err)
+static lp_status allocate(lp_destinations **out, const lp_trace *trace, const lp_scope *scope, bool meta,
+                          const char *device, const lp_platform *platform, lp_error *err)
 {
     const lp_platform p = lp_platform_resolve(platform);
     const lp_rows *rows;
@@ -140,15 +179,29 @@ lp_status lp_destinations_allocate(lp_destinations **out, const lp_trace *trace,
     d->memory = lp_allocate_zero(p.alloc, rows->ndest * sizeof *d->memory);
     d->block = lp_allocate_zero(p.alloc, rows->ndest * sizeof *d->block);
     d->block_bytes = lp_allocate_zero(p.alloc, rows->ndest * sizeof *d->block_bytes);
-    const lp_status status = d->block_bytes == NULL || d->memory == NULL || d->block == NULL
-                                 ? lp_fail_memory(err)
-                                 : give_memory(d, rows, meta, err);
+    lp_status status = d->block_bytes == NULL || d->memory == NULL || d->block == NULL ? lp_fail_memory(err) : LP_OK;
+    if (status == LP_OK && device != NULL)
+        status = lp_cuda_calls(&d->calls, device, false, err);
+    if (status == LP_OK)
+        status = give_memory(d, rows, meta, err);
     if (status != LP_OK) {
         lp_destinations_free(d);
         return status;
     }
     *out = d;
     return LP_OK;
+}
+
+lp_status lp_destinations_allocate(lp_destinations **out, const lp_trace *trace, const lp_scope *scope, bool meta,
+                                   const lp_platform *platform, lp_error *err)
+{
+    return allocate(out, trace, scope, meta, NULL, platform, err);
+}
+
+lp_status lp_destinations_allocate_on(lp_destinations **out, const lp_trace *trace, const lp_scope *scope,
+                                      const char *device, const lp_platform *platform, lp_error *err)
+{
+    return allocate(out, trace, scope, false, device, platform, err);
 }
 
 const lp_destination_memory *lp_destinations_list(const lp_destinations *d, int64_t *count)
@@ -168,6 +221,15 @@ void lp_destinations_free(lp_destinations *d)
         return;
     for (int64_t i = 0; i < d->block_count; i++)
         lp_release(d->platform.alloc, d->block[i]);
+    if (d->calls.take != NULL) {
+        int before;
+        const lp_device_calls *c = &d->calls;
+        if (d->on_device != NULL && c->enter(c->context, &before) == 0) {
+            c->give(c->context, d->on_device);
+            c->leave(c->context, before);
+        }
+        lp_cuda_calls_close(&d->calls);
+    }
     lp_release(d->platform.alloc, d->block_bytes);
     lp_release(d->platform.alloc, d->block);
     lp_release(d->platform.alloc, d->memory);

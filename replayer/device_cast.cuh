@@ -114,7 +114,7 @@ __device__ __forceinline__ uint64_t float_of_single(uint32_t single, int to)
 }
 
 /* `bits` are the element's, zero-extended; of the result the low ones are stored. */
-__device__ __noinline__ uint64_t cast_bits(uint64_t bits, int from, int to)
+static __device__ __noinline__ uint64_t cast_bits(uint64_t bits, int from, int to)
 {
     const int from_integer = integer_bits(from), to_integer = integer_bits(to);
     if (from == LP_BF16 && to == LP_F32)

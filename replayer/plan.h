@@ -15,6 +15,7 @@
 #include "replayer/replayer.h"
 
 struct lp_ranges;
+struct lp_device_side;
 
 typedef struct lp_entry {
     uint32_t name; /* catalogue index */
@@ -91,6 +92,8 @@ struct lp_plan {
     uint32_t *job_next, *entry_job;
     lp_stage *stage;
     uint32_t stage_count;
+
+    struct lp_device_side *side; /* NULL: destinations lie in host memory */
 
     const lp_map **owned; /* maps made by bind */
     int64_t owned_count, owned_capacity;

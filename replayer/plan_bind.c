@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Plans: binding from end to end, and what can be asked of a plan. */
-#include "replayer/plan.h"
+#include "replayer/device_session.h"
 #include "replayer/source_ranges.h"
 
 static lp_status bind_rows(lp_plan *plan, const lp_scope *scope, const lp_destination_memory *dest, int64_t ndest,
@@ -32,8 +32,8 @@ static lp_status check_target(const lp_trace *trace, const char *target, lp_erro
     return LP_E_STALE;
 }
 
-lp_status lp_bind(lp_plan **out, const lp_trace *trace, const lp_scope *scope, const lp_destination_memory *dest,
-                  int64_t ndest, const lp_bind_options *options, lp_error *err)
+lp_status lp_bind_with(lp_plan **out, const lp_trace *trace, const lp_scope *scope, const lp_destination_memory *dest,
+                       int64_t ndest, const lp_bind_options *options, const lp_device_calls *calls, lp_error *err)
 {
     const lp_bind_options none = {0};
     const lp_bind_options *with = options == NULL ? &none : options;
@@ -55,6 +55,8 @@ lp_status lp_bind(lp_plan **out, const lp_trace *trace, const lp_scope *scope, c
     lp_status status = lp_pool_new(&plan->pool, with->threads, platform.alloc, err);
     if (status == LP_OK)
         status = bind_rows(plan, scope, dest, ndest, with, err);
+    if (status == LP_OK)
+        status = lp_device_bind(plan, with, calls, err);
     if (status != LP_OK) {
         lp_plan_close(plan);
         return status;
@@ -63,11 +65,18 @@ lp_status lp_bind(lp_plan **out, const lp_trace *trace, const lp_scope *scope, c
     return LP_OK;
 }
 
+lp_status lp_bind(lp_plan **out, const lp_trace *trace, const lp_scope *scope, const lp_destination_memory *dest,
+                  int64_t ndest, const lp_bind_options *options, lp_error *err)
+{
+    return lp_bind_with(out, trace, scope, dest, ndest, options, NULL, err);
+}
+
 void lp_plan_close(lp_plan *plan)
 {
     if (plan == NULL)
         return;
     const lp_alloc *alloc = plan->platform.alloc;
+    lp_device_unbind(plan);
     for (int64_t i = 0; i < plan->owned_count; i++)
         lp_map_free(plan->owned[i], alloc);
     lp_release(alloc, (void *)plan->owned);

@@ -175,6 +175,8 @@ lp_status lp_rank_file_write(const lp_plan *plan, const char *path, bool overwri
     uint8_t length[8];
     if (plan->is_meta)
         return lp_fail(err, LP_E_MISUSE, "a plan of meta tensors has no values");
+    if (plan->side != NULL)
+        return lp_fail(err, LP_E_UNSUPPORTED, "the plan's tensors lie on a device: rank files are made in host memory");
     LP_TRY(lp_rank_rows(plan, select, context, &row, &count, err));
     LP_TRY_GOTO(place(plan, row, count, &list, &placed, err), release);
     header = make_header(plan, row, count, list, placed, &header_bytes);
@@ -267,6 +269,8 @@ lp_status lp_rank_file_compare(const lp_plan *plan, const char *path,
     const lp_platform *p = &plan->platform;
     if (plan->is_meta)
         return lp_fail(err, LP_E_MISUSE, "a plan of meta tensors has no values");
+    if (plan->side != NULL)
+        return lp_fail(err, LP_E_UNSUPPORTED, "the plan's tensors lie on a device: rank files are made in host memory");
     LP_TRY(lp_checkpoint_open_with(&file, path, p, err));
     LP_TRY_GOTO(lp_rank_rows(plan, NULL, NULL, &row, &count, err), release);
     c.buffer = lp_allocate(p->alloc, (size_t)c.buffer_bytes);

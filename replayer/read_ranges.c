@@ -4,6 +4,7 @@
  * in which they lie in the files. Names that the staging budget refuses are put off and tried again when others have
  * made room. Reading itself runs ahead, see read_ring.h.
  */
+#include "replayer/device_session.h"
 #include "replayer/file_residency.h"
 #include "replayer/read_ring.h"
 
@@ -275,6 +276,8 @@ lp_status lp_push_checkpoint_with(lp_session *s, const lp_checkpoint *checkpoint
     LP_TRY(lp_session_usable(s, e));
     if (s->mode == LP_DUMMY || s->mode == LP_META)
         return lp_fail(e, LP_E_MISUSE, "a session without bytes reads no checkpoint");
+    if (s->on != NULL)
+        return lp_device_read(s, checkpoint, stats, progress, context, e);
     reader r = {
         .s = s,
         .checkpoint = checkpoint,

@@ -10,7 +10,8 @@
  * the same bytes. docs/replay.md has the rules, docs/derives.md the arithmetic, docs/value-digest.md the digest.
  *
  * Conventions are those of loadplan/trace.h. A plan and its sessions are used by one thread at a time; different plans
- * are independent. A pushed buffer may be reused as soon as the call returns.
+ * are independent. A pushed buffer may be reused as soon as the call returns; where the plan is bound to a device,
+ * docs/device.md says when.
  */
 #ifndef LOADPLAN_REPLAYER_H
 #define LOADPLAN_REPLAYER_H
@@ -43,6 +44,9 @@ typedef struct lp_destinations lp_destinations;
 /* With `meta` no memory is taken: data and storage are NULL. The trace must outlive the result. */
 LP_API lp_status lp_destinations_allocate(lp_destinations **out, const lp_trace *trace, const lp_scope *scope,
                                           bool meta, const lp_platform *platform, lp_error *err);
+/* The same in the memory of a device ("cuda:0"): one block. LP_E_DEVICE; LP_E_UNSUPPORTED in builds without CUDA. */
+LP_API lp_status lp_destinations_allocate_on(lp_destinations **out, const lp_trace *trace, const lp_scope *scope,
+                                             const char *device, const lp_platform *platform, lp_error *err);
 LP_API const lp_destination_memory *lp_destinations_list(const lp_destinations *d, int64_t *count);
 LP_API int64_t lp_destinations_bytes(const lp_destinations *d); /* of all storages */
 LP_API void lp_destinations_free(lp_destinations *d);
@@ -58,12 +62,16 @@ typedef struct lp_expert_map {
 } lp_expert_map;
 
 typedef struct lp_bind_options {
-    int64_t staging;              /* most bytes of host staging in use at a time; 0: as much as the plan can need */
+    int64_t staging; /* most bytes of staging in use at a time: of the host, or of `device`. 0: as much as the plan can
+                      * need on the host; on a device twice the largest name, which is what direct sessions need */
     const lp_expert_map *experts; /* NULL: the default map of the trace */
     const char *target;           /* what the destinations will run on, such as "sm90"; NULL: not compared */
     const lp_platform *platform;  /* NULL: defaults */
     int32_t threads;              /* of the CPU, the caller included, for large moves; 0: one for each physical core */
     int64_t *experts_epoch_now;   /* the epoch that the memory is at, kept by the caller; NULL: see "expert maps" */
+    const char *device; /* "cuda:0": destinations lie in its memory; NULL: in the host's. Meta plans need none */
+    int64_t spill;      /* bytes of pinned host memory where layerwise sessions put what device staging cannot hold */
+    bool captures;      /* pushes may be captured into a CUDA graph: a second list of the program's tiles is kept */
 } lp_bind_options;
 
 typedef struct lp_plan lp_plan;
@@ -71,9 +79,10 @@ typedef struct lp_plan lp_plan;
 /* Binds the rows of `scope` to `dest`: recomputes the plan digest, then compares every destination by name, dtype,
  * shape, byte strides, place in its storage, storage size and (where known) layout. Writes nothing to the
  * destinations. LP_E_MISMATCH names the first mismatch in err->text and the others in err->hint, as far as they fit.
- * LP_E_STALE: the trace was recorded for another target. LP_E_UNKNOWN_NAME: the trace has no such scope. A scope of all
- * zeros means the only scope of the trace, or rank 0.
- * The trace and the destination memory must outlive the plan; `dest` itself is not kept. options may be NULL. */
+ * LP_E_STALE: the trace was recorded for another target. LP_E_DEVICE: no such device, or it has not enough memory: all
+ * that sessions use there is taken here. LP_E_UNSUPPORTED: `device` in a build without CUDA. LP_E_UNKNOWN_NAME: the
+ * trace has no such scope. A scope of all zeros means the only scope of the trace, or rank 0. The trace and the
+ * destination memory must outlive the plan; `dest` itself is not kept. options may be NULL. */
 LP_API lp_status lp_bind(lp_plan **out, const lp_trace *trace, const lp_scope *scope, const lp_destination_memory *dest,
                          int64_t ndest, const lp_bind_options *options, lp_error *err);
 LP_API void lp_plan_close(lp_plan *plan); /* sessions must be closed before */
@@ -154,6 +163,11 @@ LP_API void *lp_plan_address(const lp_plan *plan, uint32_t dest); /* of element 
 LP_API lp_status lp_plan_reads(const lp_plan *plan, lp_handle handle,
                                int (*range)(void *context, int64_t lo, int64_t hi), void *context, lp_error *err);
 
+/* Plans on a device: the outcome of the checks that ran last, when all work on the stream is done; finish asks by
+ * itself, this is for graphs that are launched after it. LP_E_VALUE as of finish; LP_E_DEVICE: the work failed. */
+LP_API lp_status lp_plan_checks(const lp_plan *plan, void *stream, lp_error *err);
+LP_API int64_t lp_plan_device_bytes(const lp_plan *plan); /* device memory that bind took; 0 on the host */
+
 /* ---- sessions ---------------------------------------------------------------------------------------------------- */
 
 typedef enum lp_load_mode {
@@ -164,13 +178,21 @@ typedef enum lp_load_mode {
     LP_META = 4       /* no bytes at all: the protocol only */
 } lp_load_mode;
 
+/* Where pushed bytes lie. */
+typedef enum lp_source_memory {
+    LP_SOURCE_ASK = 0,   /* the driver is asked about every pointer; on the host there is nothing to ask */
+    LP_SOURCE_HOST = 1,  /* host memory, pinned or not */
+    LP_SOURCE_DEVICE = 2 /* memory of the plan's device */
+} lp_source_memory;
+
 typedef struct lp_session_options {
     lp_load_mode mode;
     const char *const *subset; /* names that this round updates; NULL: all of the plan. Not for cold starts. */
     int64_t subset_count;
     bool digests;         /* report tensors_changed and tensors_unchanged (reads all destinations twice) */
     bool allow_fallbacks; /* finish without the fallback names; derives that need them are skipped and counted */
-    void *stream;         /* of the device; NULL on the CPU */
+    void *stream;         /* a cudaStream_t, on which everything is done; NULL: the default stream. NULL on the CPU */
+    lp_source_memory sources; /* of all pushes that do not say it themselves */
 } lp_session_options;
 
 typedef struct lp_session lp_session;
@@ -182,20 +204,21 @@ typedef struct lp_session lp_session;
  * loaded anew. options may be NULL. */
 LP_API lp_status lp_begin(lp_session **out, lp_plan *plan, const lp_session_options *options, lp_error *err);
 
-/* A tensor in host memory. Size and type are compared with the catalogue before anything is written. */
+/* A tensor. Size and type are compared with the catalogue before anything is written. */
 typedef struct lp_buffer {
     const void *data; /* element [0, ..., 0]; may be NULL in LP_META and where there are no bytes */
     lp_dtype dtype;
     int32_t ndim;
     const int64_t *shape;
-    const int64_t *stride; /* bytes, any sign; NULL: row-major without gaps */
-    int64_t bytes;         /* logical bytes when not 0: must be what shape and dtype say */
+    const int64_t *stride;   /* bytes, any sign; NULL: row-major without gaps */
+    int64_t bytes;           /* logical bytes when not 0: must be what shape and dtype say */
+    lp_source_memory memory; /* LP_SOURCE_ASK: as the session's options say */
 } lp_buffer;
 
 /* All of a tensor. Refusals before the first write leave the session as it was: LP_E_UNKNOWN_NAME (not in the catalogue
  * or not in the subset), LP_E_MISMATCH (dtype, shape, size), LP_E_DUPLICATE (some byte arrived before), LP_E_REFUSED (a
- * fallback), LP_E_LIMIT (staging budget: err->hint names a tensor to push first), LP_E_MISUSE (mode). Any other failure
- * poisons the session. */
+ * fallback), LP_E_LIMIT (staging budget: err->hint names a tensor to push first), LP_E_MISUSE (mode; a push that cannot
+ * be captured). Any other failure poisons the session. */
 LP_API lp_status lp_push(lp_session *s, const char *name, const lp_buffer *buffer, lp_error *err);
 
 /* Bytes [off, off + bytes) of the tensor's row-major payload. A range of 0 bytes marks the name as seen, which is all
@@ -206,7 +229,9 @@ LP_API lp_status lp_push_handle_range(lp_session *s, lp_handle handle, int64_t o
                                       lp_error *err);
 
 /* `count` whole tensors, row-major without gaps, by resolved handles. All are judged before the first is written; only
- * the staging budget is judged one by one, so that after LP_E_LIMIT those before the named one are in. */
+ * the staging budget is judged one by one, so that after LP_E_LIMIT those before the named one are in. A call with
+ * tensors in device memory only is all or nothing there too, and names whose commit group it completes need no
+ * staging. */
 LP_API lp_status lp_push_many(lp_session *s, const lp_handle *handle, const void *const *data, int64_t count,
                               lp_error *err);
 
@@ -233,10 +258,11 @@ typedef struct lp_report {
     int64_t fallbacks; /* names that the plan cannot load, of this session */
     int64_t derives_run, derives_skipped;
     int64_t groups_committed;                   /* layerwise */
-    int64_t staging_peak_bytes;                 /* host staging really used */
+    int64_t staging_peak_bytes;                 /* host staging really used; on a device, the spill */
     int64_t tensors;                            /* destinations of the scope */
     int64_t tensors_changed, tensors_unchanged; /* -1 unless digests were asked for */
     int64_t nanoseconds;                        /* since begin */
+    int64_t device_staging_peak_bytes;          /* device staging really used */
 } lp_report;
 
 /* Ends the session when everything has arrived. LP_E_INCOMPLETE names the first missing names and their count; the
@@ -309,6 +335,35 @@ LP_API bool lp_sidecar_newest(const lp_sidecar *s, const uint8_t plan_digest[32]
 /* Takes the digests of all loaded destinations of `plan` now; replaces an older entry of the same keys. */
 LP_API lp_status lp_sidecar_put(lp_sidecar *s, const lp_plan *plan, const uint8_t content[32], lp_error *err);
 LP_API lp_status lp_sidecar_save(const lp_sidecar *s, const char *path, lp_error *err);
+
+/* ---- DLPack ------------------------------------------------------------------------------------------------------ */
+
+/* The tensor of DLPack, as its ABI has it (github.com/dmlc/dlpack, DLTensor): what torch, jax, cupy and others hand
+ * out. `dl_tensor` of a DLManagedTensor is one. Strides count elements. */
+typedef struct lp_dl_tensor {
+    void *data;
+    struct {
+        int32_t type, id; /* 1: host, 2: CUDA, 3: pinned host, 13: CUDA managed */
+    } device;
+    int32_t ndim;
+    struct {
+        uint8_t code, bits;
+        uint16_t lanes;
+    } dtype;
+    const int64_t *shape;
+    const int64_t *strides; /* NULL: row-major without gaps */
+    uint64_t byte_offset;
+} lp_dl_tensor;
+
+enum { LP_DL_DIMS = 16 };
+
+/* The tensor as a destination, or as what is pushed. `stride` gets its byte strides; it, the name and the tensor's
+ * shape must outlive the result. LP_E_UNSUPPORTED: a dtype that safetensors does not have, lanes, sub-byte elements
+ * with strides, a device that is neither the host nor CUDA. LP_E_LIMIT: more than LP_DL_DIMS dimensions. */
+LP_API lp_status lp_destination_of_dlpack(lp_destination_memory *out, int64_t stride[LP_DL_DIMS],
+                                          const lp_dl_tensor *tensor, const char *name, lp_error *err);
+LP_API lp_status lp_buffer_of_dlpack(lp_buffer *out, int64_t stride[LP_DL_DIMS], const lp_dl_tensor *tensor,
+                                     lp_error *err);
 
 /* ---- explain ----------------------------------------------------------------------------------------------------- */
 

@@ -8,8 +8,11 @@
 #ifndef LOADPLAN_SESSION_H
 #define LOADPLAN_SESSION_H
 
+#include "replayer/derive_eval.h"
 #include "replayer/plan.h"
 #include "replayer/source_ranges.h"
+
+struct lp_device_session;
 
 /* Eight bytes of a tensor of which a part has arrived: casts wait for whole elements. */
 typedef struct lp_cell {
@@ -73,10 +76,11 @@ struct lp_session {
 
     int64_t staging_limit, staging_used;
     uint32_t failed_job; /* the first check that failed, LP_NONE */
-    char failed_text[400];
+    lp_derive_check failed;
     uint8_t (*before)[LP_VALUE_DIGEST_BYTES];
     int64_t begin_ns;
     lp_report report;
+    struct lp_device_session *on; /* NULL: on the host, or without bytes */
 };
 
 /* session_track.c */
@@ -96,6 +100,11 @@ lp_status lp_session_digests(const lp_plan *plan, uint8_t (*digest)[LP_VALUE_DIG
 /* session_push.c. A poisoned session keeps the text of *err, which must not be NULL. */
 lp_status lp_session_poison(lp_session *s, lp_status status, lp_error *err); /* returns status */
 lp_status lp_session_usable(const lp_session *s, lp_error *err);
+/* Whether a push is allowed; *entry is LP_NONE for a name that this scope does not use. */
+lp_status lp_session_judge(const lp_session *s, lp_handle handle, int64_t off, const void *data, int64_t bytes,
+                           uint32_t *entry, lp_error *err);
+/* Counts bytes that have been written, or will be in the order of a stream; *is_complete: now all needed ones are in. */
+void lp_session_count(lp_session *s, uint32_t entry, int64_t off, int64_t bytes, bool *is_complete);
 /* The two halves of a push, for readers that have several under way: everything up to the first written byte (*entry is
  * LP_NONE for a name that this scope ignores), and everything after the last one. */
 lp_status lp_session_admit(lp_session *s, lp_handle handle, int64_t off, const void *data, int64_t bytes,
@@ -103,6 +112,8 @@ lp_status lp_session_admit(lp_session *s, lp_handle handle, int64_t off, const v
 lp_status lp_session_arrive(lp_session *s, uint32_t entry, int64_t off, int64_t bytes, lp_error *err);
 
 /* session_write.c */
+/* The part of it that is not staging: what counting takes. */
+lp_status lp_session_reserve_track(lp_session *s, uint32_t entry, int64_t off, int64_t bytes, lp_error *err);
 lp_status lp_session_reserve(lp_session *s, uint32_t entry, int64_t off, int64_t bytes, lp_error *err);
 void lp_session_start_writing(lp_session *s);               /* the fills of begin, once */
 void lp_session_first_touch(lp_session *s, uint32_t entry); /* the fills of the name, once */
@@ -120,6 +131,9 @@ uint8_t *lp_session_place(const lp_session *s, uint32_t dest); /* element [0, ..
 /* session_jobs.c: a name is complete: jobs run and groups commit. */
 lp_status lp_session_complete(lp_session *s, uint32_t entry, lp_error *err);
 lp_status lp_session_run_ready(lp_session *s, lp_error *err);
+
+/* session_finish.c: LP_E_VALUE with the text of a failed check, about the tensor of its first input. */
+lp_status lp_session_check_failed(const lp_plan *plan, uint32_t job, const lp_derive_check *check, lp_error *err);
 
 /* session_layers.c */
 lp_status lp_layers_begin(lp_session *s, lp_error *err);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Begin: which names this round expects, which derives it will run, and whether it may start at all. */
+#include "replayer/device_session.h"
 #include "replayer/session.h"
 
 #include "replayer/exec_fast.h"
@@ -24,7 +25,7 @@ static lp_status check_mode(const lp_plan *plan, const lp_session_options *o, lp
     if (plan->epoch_now != NULL && *plan->epoch_now != plan->epoch && (o->mode == LP_DIRECT || o->mode == LP_LAYERWISE))
         return lp_fail(err, LP_E_STALE, "the plan is of expert map %lld, the weights lie by map %lld",
                        (long long)plan->epoch, (long long)*plan->epoch_now);
-    if (o->stream != NULL)
+    if (o->stream != NULL && plan->side == NULL && !plan->is_meta)
         return lp_fail(err, LP_E_UNSUPPORTED, "a stream is given, but the plan is bound to host memory");
     if (o->subset != NULL && (o->mode == LP_COLD || o->mode == LP_DUMMY))
         return lp_fail(err, LP_E_ARGUMENT, "a cold start loads everything: it takes no subset");
@@ -120,6 +121,8 @@ static lp_status allocate(lp_session *s, lp_error *err)
 
 lp_status lp_session_digests(const lp_plan *plan, uint8_t (*digest)[LP_VALUE_DIGEST_BYTES], lp_error *err)
 {
+    if (plan->side != NULL)
+        return lp_device_digests(plan, 0, plan->rows->ndest, digest, NULL, err);
     for (uint32_t i = 0; i < plan->rows->ndest; i++)
         LP_TRY(lp_plan_value_digest(plan, i, digest[i], err));
     return LP_OK;
@@ -154,9 +157,14 @@ static lp_status start(lp_session *s, const lp_session_options *o, lp_error *err
     LP_TRY(allocate(s, err));
     LP_TRY(expect_names(s, o, err));
     LP_TRY(expect_jobs(s, err));
-    LP_TRY(lp_layers_begin(s, err));
+    if (s->plan->side != NULL && s->mode != LP_META)
+        LP_TRY(lp_device_begin(s, o, err));
+    else
+        LP_TRY(lp_layers_begin(s, err));
     if (o->digests && s->mode != LP_META)
         LP_TRY(take_digests(s, err));
+    if (s->on != NULL)
+        return lp_device_start(s, err);
     clear_memory(s);
     return LP_OK;
 }
@@ -196,6 +204,7 @@ void lp_session_close(lp_session *s)
         lp_track_free(&s->track[e], s->alloc);
     for (uint32_t i = 0; s->stage != NULL && i < s->plan->stage_count; i++)
         lp_release(s->alloc, s->stage[i]);
+    lp_device_end(s);
     lp_layers_free(s);
     lp_release(s->alloc, s->track);
     lp_release(s->alloc, s->entry_stamp);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Finish: what is missing, what failed, what changed. */
+#include "replayer/device_session.h"
 #include "replayer/session.h"
 
 #include <stdio.h>
@@ -88,25 +89,45 @@ static void forget_dirt(lp_session *s)
             plan->entry[e].is_dirty = false;
 }
 
+lp_status lp_session_check_failed(const lp_plan *plan, uint32_t job, const lp_derive_check *check, lp_error *err)
+{
+    char text[400];
+    const lp_derive *derive = plan->job[job].derive;
+    const char *subject = NULL; /* the tensor of the first input */
+    if (derive->ninput > 0)
+        subject = derive->input[0].staged ? lp_checkpoint_at(plan->catalogue, derive->input[0].index)->name
+                                          : plan->rows->dest[derive->input[0].index].name;
+    lp_derive_check_text(derive, check, text, sizeof text);
+    return lp_fail_at(err, LP_E_VALUE, subject, -1, "%s", text);
+}
+
+static lp_status finish_on_host(lp_session *s, lp_error *err)
+{
+    lp_session_start_writing(s);
+    const lp_status status = lp_session_run_ready(s, err);
+    if (status != LP_OK)
+        return lp_session_poison(s, status, err);
+    lp_layers_commit_open(s); /* only those that wait for fallback names are still open */
+    return s->failed_job == LP_NONE ? LP_OK : lp_session_check_failed(s->plan, s->failed_job, &s->failed, err);
+}
+
 static lp_status finish(lp_session *s, lp_error *err)
 {
     LP_TRY(lp_session_usable(s, err));
     count(s);
     if (s->report.names_missing > 0)
         return incomplete(s, err);
-    lp_session_start_writing(s);
-    lp_status status = lp_session_run_ready(s, err);
-    if (status != LP_OK)
-        return lp_session_poison(s, status, err);
-    lp_layers_commit_open(s); /* only those that wait for fallback names are still open */
+    lp_error own = {.code = LP_OK};
+    const lp_status loaded = s->on != NULL ? lp_device_finish(s, err) : finish_on_host(s, err);
+    if (loaded != LP_OK && loaded != LP_E_VALUE)
+        return loaded;
     forget_dirt(s);
     s->state = LP_SESSION_DONE;
-    status = compare_digests(s, err);
+    const lp_status compared = compare_digests(s, loaded == LP_OK ? err : &own);
     count(s);
-    LP_TRY(status);
-    if (s->failed_job == LP_NONE)
-        return LP_OK;
-    return lp_session_poison(s, lp_fail(err, LP_E_VALUE, "%s", s->failed_text), err);
+    if (loaded == LP_E_VALUE)
+        return lp_session_poison(s, loaded, err);
+    return compared;
 }
 
 lp_status lp_finish(lp_session *s, lp_report *report, lp_error *err)
@@ -142,6 +163,8 @@ lp_status lp_mark_loaded(lp_session *s, const char *name, lp_error *err)
         return lp_fail_at(e, LP_E_UNKNOWN_NAME, name, -1, "'%s' is not in the subset of this session", name);
     if (s->track[entry].is_complete)
         return lp_fail_at(e, LP_E_DUPLICATE, name, -1, "'%s' is marked as loaded already", name);
+    if (s->on != NULL)
+        return lp_device_mark(s, entry, e);
     lp_session_start_writing(s);
     LP_TRY(lp_session_reserve(s, entry, 0, 0, e)); /* groups of the derives that wait for it */
     lp_layers_refresh(s, entry);

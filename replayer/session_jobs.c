@@ -44,7 +44,7 @@ static void note_failure(lp_session *s, uint32_t number, const lp_derive_check *
     if (!check->failed || s->failed_job <= number)
         return;
     s->failed_job = number;
-    lp_derive_check_text(s->plan->job[number].derive, check, s->failed_text, sizeof s->failed_text);
+    s->failed = *check;
 }
 
 static lp_status evaluate(lp_session *s, uint32_t number, lp_error *err)

@@ -10,6 +10,8 @@ bool lp_patch_is_possible(const lp_plan *plan, uint32_t name)
     const int bits = lp_dtype_bits(lp_checkpoint_at(plan->catalogue, name)->dtype);
     if (entry == LP_NONE)
         return true;
+    if (plan->side != NULL)
+        return false; /* a device's program moves whole names */
     const lp_entry *e = &plan->entry[entry];
     for (uint32_t i = e->first_step; i < e->first_step + e->step_count; i++) {
         const lp_step *step = &plan->step[i];

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Pushes: judged before anything is done, counted after everything is done. */
+#include "replayer/device_session.h"
 #include "replayer/session.h"
 
 #include <stdio.h>
@@ -24,9 +25,8 @@ lp_status lp_session_usable(const lp_session *s, lp_error *err)
 
 /* ---- judge ---- */
 
-/* *entry is LP_NONE for a name that this scope does not use: nothing is to be done then. */
-static lp_status judge(const lp_session *s, lp_handle handle, int64_t off, const void *data, int64_t bytes,
-                       uint32_t *entry, lp_error *err)
+lp_status lp_session_judge(const lp_session *s, lp_handle handle, int64_t off, const void *data, int64_t bytes,
+                           uint32_t *entry, lp_error *err)
 {
     const lp_plan *plan = s->plan;
     LP_TRY(lp_session_usable(s, err));
@@ -63,24 +63,34 @@ static lp_status judge(const lp_session *s, lp_handle handle, int64_t off, const
 
 /* ---- arrive ---- */
 
-lp_status lp_session_arrive(lp_session *s, uint32_t entry, int64_t off, int64_t bytes, lp_error *err)
+void lp_session_count(lp_session *s, uint32_t entry, int64_t off, int64_t bytes, bool *is_complete)
 {
     const lp_entry *e = &s->plan->entry[entry];
     lp_track *track = &s->track[entry];
+    *is_complete = false;
     lp_track_add(track, off, off + bytes);
     s->report.bytes_pushed += bytes;
     if (track->is_complete)
-        return LP_OK;
+        return;
     if (track->need != NULL) {
         track->need_left -= lp_ranges_covered(track->need, off, off + bytes);
         if (track->need_left > 0)
-            return LP_OK;
+            return;
         lp_ranges_free(track->need);
         lp_release(s->alloc, track->need);
         track->need = NULL;
     } else if (e->reads && (off > e->need_lo || off + bytes < e->need_hi)) {
-        return LP_OK;
+        return;
     }
+    *is_complete = true;
+}
+
+lp_status lp_session_arrive(lp_session *s, uint32_t entry, int64_t off, int64_t bytes, lp_error *err)
+{
+    bool is_complete;
+    lp_session_count(s, entry, off, bytes, &is_complete);
+    if (!is_complete)
+        return LP_OK;
     lp_session_flush_cells(s, entry);
     const lp_status status = lp_session_complete(s, entry, err);
     return status == LP_OK ? LP_OK : lp_session_poison(s, status, err);
@@ -94,7 +104,7 @@ lp_status lp_session_arrive(lp_session *s, uint32_t entry, int64_t off, int64_t 
 lp_status lp_session_admit(lp_session *s, lp_handle handle, int64_t off, const void *data, int64_t bytes,
                            uint32_t *entry, lp_error *err)
 {
-    LP_TRY(judge(s, handle, off, data, bytes, entry, err));
+    LP_TRY(lp_session_judge(s, handle, off, data, bytes, entry, err));
     if (*entry == LP_NONE)
         return LP_OK;
     LP_TRY(lp_session_reserve(s, *entry, off, bytes, err));
@@ -108,6 +118,8 @@ lp_status lp_push_handle_range(lp_session *s, lp_handle handle, int64_t off, con
 {
     uint32_t entry = LP_NONE;
     WITH_ERROR(err);
+    if (s->on != NULL)
+        return lp_device_push_range(s, handle, off, data, bytes, LP_SOURCE_ASK, err);
     LP_TRY(lp_session_admit(s, handle, off, data, bytes, &entry, err));
     if (entry == LP_NONE) {
         s->report.names_ignored += off == 0;
@@ -198,20 +210,24 @@ lp_status lp_push(lp_session *s, const char *name, const lp_buffer *buffer, lp_e
     LP_TRY(find_handle(s, name, &handle, err));
     const lp_checkpoint_tensor *tensor = lp_checkpoint_at(s->plan->catalogue, handle);
     LP_TRY(compare_type(tensor, buffer, err));
+    if (s->on != NULL && is_dense(tensor, buffer))
+        return lp_device_push_range(s, handle, 0, buffer->data, tensor->bytes, buffer->memory, err);
     if (s->mode == LP_META || is_dense(tensor, buffer))
         return lp_push_handle_range(s, handle, 0, buffer->data, tensor->bytes, err);
     if (buffer->ndim > LP_FORM_DIMS)
         return lp_fail_at(err, LP_E_LIMIT, name, -1, "'%s' is pushed with %d strided dimensions, %d are supported",
                           name, buffer->ndim, LP_FORM_DIMS);
-    LP_TRY(judge(s, handle, 0, buffer->data, tensor->bytes, &entry, err));
+    const lp_destination like = {
+        .dtype = buffer->dtype, .ndim = buffer->ndim, .shape = buffer->shape, .stride = buffer->stride};
+    lp_destination_form(&like, &form);
+    if (s->on != NULL)
+        return lp_device_push_strided(s, handle, &form, buffer->data, buffer->memory, err);
+    LP_TRY(lp_session_judge(s, handle, 0, buffer->data, tensor->bytes, &entry, err));
     if (entry == LP_NONE) {
         s->report.names_ignored++;
         return LP_OK;
     }
     LP_TRY(lp_session_reserve(s, entry, 0, tensor->bytes, err));
-    const lp_destination like = {
-        .dtype = buffer->dtype, .ndim = buffer->ndim, .shape = buffer->shape, .stride = buffer->stride};
-    lp_destination_form(&like, &form);
     strided_push p = {.s = s, .entry = entry};
     lp_session_start_writing(s);
     lp_session_first_touch(s, entry);
@@ -225,12 +241,14 @@ lp_status lp_push_many(lp_session *s, const lp_handle *handle, const void *const
 {
     uint32_t entry = LP_NONE;
     WITH_ERROR(err);
+    if (s->on != NULL)
+        return lp_device_push_many(s, handle, data, count, err);
     s->stamp++;
     for (int64_t i = 0; i < count; i++) {
         const lp_checkpoint_tensor *tensor = NULL;
         if (handle[i] < lp_checkpoint_count(s->plan->catalogue))
             tensor = lp_checkpoint_at(s->plan->catalogue, handle[i]);
-        LP_TRY(judge(s, handle[i], 0, data[i], tensor == NULL ? 0 : tensor->bytes, &entry, err));
+        LP_TRY(lp_session_judge(s, handle[i], 0, data[i], tensor == NULL ? 0 : tensor->bytes, &entry, err));
         if (entry != LP_NONE && s->entry_stamp[entry] == s->stamp)
             return lp_fail_at(err, LP_E_DUPLICATE, tensor->name, 0, "'%s' is pushed twice in one call", tensor->name);
         if (entry != LP_NONE)

@@ -74,13 +74,21 @@ static const char *push_first(const lp_session *s, uint32_t entry)
     return lp_layers_push_first(s);
 }
 
-lp_status lp_session_reserve(lp_session *s, uint32_t entry, int64_t off, int64_t bytes, lp_error *err)
+lp_status lp_session_reserve_track(lp_session *s, uint32_t entry, int64_t off, int64_t bytes, lp_error *err)
 {
     const lp_entry *e = &s->plan->entry[entry];
     lp_track *track = &s->track[entry];
     LP_TRY(lp_track_reserve(track, s->alloc, err));
     if (track->need == NULL && !track->is_complete && e->reads && (off > e->need_lo || off + bytes < e->need_hi))
-        LP_TRY(make_need(s, entry, err));
+        return make_need(s, entry, err);
+    return LP_OK;
+}
+
+lp_status lp_session_reserve(lp_session *s, uint32_t entry, int64_t off, int64_t bytes, lp_error *err)
+{
+    const lp_entry *e = &s->plan->entry[entry];
+    lp_track *track = &s->track[entry];
+    LP_TRY(lp_session_reserve_track(s, entry, off, bytes, err));
     if (s->mode == LP_META || track->is_complete)
         return LP_OK;
     if (e->has_cast)

@@ -3,7 +3,7 @@
  * The value digest: two sums of 64 bits over all words of a keyed mix of word and position. A sum does not depend on
  * the order of its parts, and parts can be taken out again. docs/value-digest.md is the definition.
  */
-#include "replayer/plan.h"
+#include "replayer/device_session.h"
 
 #define LANE0_STEP  0x9e3779b97f4a7c15u
 #define LANE1_STEP  0xc2b2ae3d27d4eb4fu
@@ -85,6 +85,8 @@ lp_status lp_plan_value_digest(const lp_plan *plan, uint32_t dest, uint8_t diges
         memcpy(digest, plan->known_digest[dest], LP_VALUE_DIGEST_BYTES);
         return LP_OK;
     }
+    if (plan->side != NULL)
+        return lp_device_digests(plan, dest, 1, (uint8_t(*)[LP_VALUE_DIGEST_BYTES])digest, NULL, err);
     digest_job job = {.off = 0};
     lp_form form;
     lp_destination_form(&plan->rows->dest[dest], &form);

@@ -18,7 +18,7 @@
 
 #include <cmocka.h>
 
-enum { PROGRAM_NODES = 14, PROGRAM_INPUTS = 3, PROGRAM_REGION = 1 << 16, PROGRAM_RESULT = 1 << 15 };
+enum { PROGRAM_NODES = 20, PROGRAM_INPUTS = 3, PROGRAM_REGION = 1 << 16, PROGRAM_RESULT = 1 << 15 };
 
 typedef struct derive_program {
     lp_derive derive;
@@ -108,7 +108,7 @@ static inline void make_program(derive_program *p, uint64_t *state)
     memset(p, 0, sizeof *p);
     p->derive = (lp_derive){.dest = 0, .error_text = "", .provenance = LP_NONE};
     uint32_t last = program_leaf(p, state, count);
-    while (p->derive.nnode < PROGRAM_NODES - 4) {
+    while (p->derive.nnode < PROGRAM_NODES - 8) {
         const int64_t now = p->node[last].count;
         if (program_pick(state, 5) == 0 && now > 1) { /* a reduction, over everything or over groups */
             const int64_t group = now % 3 == 0 && program_pick(state, 2) == 0 ? now / 3 : now;

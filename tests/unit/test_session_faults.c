@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every allocation of bind and of a session fails once: a clean error, nothing leaked, and what a session says about
  * itself afterwards is true. */
-#include "replay_testing.h"
+#include "random_worlds.h"
 
 #include "replayer/own_math.h"
 
@@ -23,27 +23,6 @@ static void *faulty_resize(void *context, void *old, size_t bytes)
         return NULL;
     }
     return lp_alloc_default()->resize(lp_alloc_default()->context, old, bytes);
-}
-
-/* Casts, overlaps, staged and chained derives, two groups. */
-static void rich_world(world *w)
-{
-    memset(w, 0, sizeof *w);
-    w->random = 5;
-    const int a = add_source(w, "a", LP_F32, 4, 4), b = add_source(w, "b", LP_BF16, 4, 4);
-    const int c = add_source(w, "c", LP_F32, 2, 3), d = add_source(w, "d", LP_F32, 2, 3);
-    const int one = add_dest(w, "layers.0.one", LP_F32, 4, 4, 4, "layers.0");
-    const int two = add_dest(w, "layers.1.two", LP_F32, 4, 4, 0, "layers.1");
-    add_fill(w, -1, one, 3, 1, 0x3f800000);
-    add_copy(w, a, one, 0, 3, 0);
-    add_copy(w, b, two, 0, 4, 0);
-    add_copy(w, c, add_dest(w, "layers.1.three", LP_F32, 2, 3, 0, "layers.1"), 0, 2, 0);
-    w->call[w->ncall++] = (call){.source = -1, .trigger = d, .dest = one, .dst_at = {1, 0}, .size = {1, 4}, .bits = 7};
-    const int exp = add_dest(w, "layers.0.exp", LP_F32, 2, 3, 0, "layers.0");
-    w->derive[w->nderive++] = (derive){DERIVE_NEG_EXP, exp, -1, c};
-    w->derive[w->nderive++] = (derive){DERIVE_ADD, add_dest(w, "layers.0.sum", LP_F32, 2, 3, 0, "layers.0"), exp, d};
-    w->derive[w->nderive++] = (derive){DERIVE_MAX, add_dest(w, "layers.1.max", LP_F32, 1, 1, 0, "layers.1"), two, -1};
-    build_world(w, NULL);
 }
 
 /* A whole load in small pieces; stops at the first failure. *poisoned tells whether a later push was refused. */

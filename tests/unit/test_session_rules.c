@@ -235,11 +235,16 @@ static void test_subset_keeps_the_rest(void **state)
     assert_ok(&f.w, lp_finish(s, NULL, &f.w.err));
     lp_session_close(s);
     const char *subset[1] = {"right"}, *wrong[1] = {"elsewhere"};
-    assert_int_equal(lp_begin(&s, f.plan, &(lp_session_options){LP_DIRECT, wrong, 1, false, false, NULL}, &f.w.err),
-                     LP_E_UNKNOWN_NAME);
-    assert_int_equal(lp_begin(&s, f.plan, &(lp_session_options){LP_COLD, subset, 1, false, false, NULL}, &f.w.err),
-                     LP_E_ARGUMENT);
-    assert_ok(&f.w, lp_begin(&s, f.plan, &(lp_session_options){LP_DIRECT, subset, 1, true, false, NULL}, &f.w.err));
+    assert_int_equal(
+        lp_begin(&s, f.plan, &(lp_session_options){.mode = LP_DIRECT, .subset = wrong, .subset_count = 1}, &f.w.err),
+        LP_E_UNKNOWN_NAME);
+    assert_int_equal(
+        lp_begin(&s, f.plan, &(lp_session_options){.mode = LP_COLD, .subset = subset, .subset_count = 1}, &f.w.err),
+        LP_E_ARGUMENT);
+    assert_ok(&f.w,
+              lp_begin(&s, f.plan,
+                       &(lp_session_options){.mode = LP_DIRECT, .subset = subset, .subset_count = 1, .digests = true},
+                       &f.w.err));
     const lp_buffer left = {.data = f.b.data[0], .dtype = LP_F32, .ndim = 2, .shape = f.w.source[0].shape};
     assert_int_equal(lp_push(s, "left", &left, &f.w.err), LP_E_UNKNOWN_NAME);
     assert_string_equal(f.w.err.text, "'left' is not in the subset of this session");
@@ -276,18 +281,21 @@ static void test_abort_then_subset_is_refused(void **state)
     assert_int_equal(lp_finish(s, NULL, &f.w.err), LP_E_POISONED);
     lp_session_close(s);
     const char *right_only[1] = {"right"}, *both[2] = {"left", "right"};
-    assert_int_equal(
-        lp_begin(&s, f.plan, &(lp_session_options){LP_DIRECT, right_only, 1, false, false, NULL}, &f.w.err),
-        LP_E_POISONED);
+    assert_int_equal(lp_begin(&s, f.plan,
+                              &(lp_session_options){.mode = LP_DIRECT, .subset = right_only, .subset_count = 1},
+                              &f.w.err),
+                     LP_E_POISONED);
     assert_string_equal(f.w.err.text, "'left' holds bytes of a load that did not finish");
-    assert_ok(&f.w, lp_begin(&s, f.plan, &(lp_session_options){LP_DIRECT, both, 2, false, false, NULL}, &f.w.err));
+    assert_ok(&f.w, lp_begin(&s, f.plan, &(lp_session_options){.mode = LP_DIRECT, .subset = both, .subset_count = 2},
+                             &f.w.err));
     push_whole(&f.w, s, &f.a, 0);
     push_whole(&f.w, s, &f.a, 1);
     assert_ok(&f.w, lp_finish(s, NULL, &f.w.err));
     lp_session_close(s);
     assert_same_image(&f.w, &f.live, &f.want, "after the retry");
     assert_ok(&f.w,
-              lp_begin(&s, f.plan, &(lp_session_options){LP_DIRECT, right_only, 1, false, false, NULL}, &f.w.err));
+              lp_begin(&s, f.plan, &(lp_session_options){.mode = LP_DIRECT, .subset = right_only, .subset_count = 1},
+                       &f.w.err));
     lp_session_close(s);
     close_fixture(&f);
 }
@@ -301,8 +309,9 @@ static void test_unfinished_cold_start_is_no_base_for_a_subset(void **state)
     lp_session *s = begin(&f, LP_COLD);
     lp_session_close(s);
     const char *subset[1] = {"right"};
-    assert_int_equal(lp_begin(&s, f.plan, &(lp_session_options){LP_DIRECT, subset, 1, false, false, NULL}, &f.w.err),
-                     LP_E_POISONED);
+    assert_int_equal(
+        lp_begin(&s, f.plan, &(lp_session_options){.mode = LP_DIRECT, .subset = subset, .subset_count = 1}, &f.w.err),
+        LP_E_POISONED);
     close_fixture(&f);
 }
 

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Reading a checkpoint for a session on a device: needed ranges in file order through one block of host memory. Names
+ * that find no room are put off and tried again when others have made some. Cold starts that are to run at the speed
+ * of the link have a pipeline of their own (device_cold.h).
+ */
+#include "replayer/device_session.h"
+#include "replayer/session.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+
+enum { CHUNK_BYTES = 8 << 20 };
+
+typedef struct todo {
+    uint32_t entry;
+    const lp_checkpoint_tensor *tensor; /* in the checkpoint at hand */
+} todo;
+
+typedef struct reader {
+    lp_session *s;
+    const lp_checkpoint *checkpoint;
+    const lp_io *io;
+    uint8_t *chunk;
+    int32_t file; /* that is open, or -1 */
+    int fd;
+    lp_file_stat opened;
+    lp_read_stats stats;
+    int64_t done, total;
+    int (*progress)(void *context, int64_t done, int64_t total);
+    void *context;
+} reader;
+
+/* ---- files ---- */
+
+static lp_status changed(const char *path, lp_error *err)
+{
+    lp_fail_at(err, LP_E_CORRUPT, path, -1, "'%s' changed since its header was read", path);
+    lp_hint(err, "wait until the checkpoint is complete, then load again");
+    return LP_E_CORRUPT;
+}
+
+/* A file that changed while it was read may have given bytes of two versions. */
+static lp_status close_file(reader *r, lp_error *err)
+{
+    lp_file_stat now;
+    if (r->file < 0)
+        return LP_OK;
+    const char *path = lp_checkpoint_file_at(r->checkpoint, r->file)->path;
+    const int code = r->io->stat(r->io->context, r->fd, &now);
+    r->io->close(r->io->context, r->fd);
+    r->file = -1;
+    if (code < 0)
+        return lp_fail_errno(err, code, "stat", path);
+    if (now.size_bytes != r->opened.size_bytes || now.mtime_ns != r->opened.mtime_ns)
+        return lp_session_poison(r->s, changed(path, err), err);
+    return LP_OK;
+}
+
+static lp_status use_file(reader *r, int32_t file, lp_error *err)
+{
+    if (r->file == file)
+        return LP_OK;
+    LP_TRY(close_file(r, err));
+    const lp_checkpoint_file *f = lp_checkpoint_file_at(r->checkpoint, file);
+    r->fd = r->io->open(r->io->context, f->path, O_RDONLY, 0);
+    if (r->fd < 0)
+        return lp_fail_errno(err, r->fd, "open", f->path);
+    r->file = file;
+    r->stats.files++;
+    const int code = r->io->stat(r->io->context, r->fd, &r->opened);
+    if (code < 0)
+        return lp_fail_errno(err, code, "stat", f->path);
+    if (f->size_bytes >= 0 && r->opened.size_bytes < f->size_bytes)
+        return lp_fail_at(err, LP_E_CORRUPT, f->path, r->opened.size_bytes,
+                          "'%s' has %lld bytes, it had %lld when its header was read", f->path,
+                          (long long)r->opened.size_bytes, (long long)f->size_bytes);
+    if ((f->size_bytes >= 0 && r->opened.size_bytes != f->size_bytes) ||
+        (f->mtime_ns != 0 && (r->opened.mtime_ns != f->mtime_ns || r->opened.inode != f->inode)))
+        return changed(f->path, err);
+    return LP_OK;
+}
+
+static lp_status read_bytes(reader *r, int64_t off, int64_t bytes, lp_error *err)
+{
+    const char *path = lp_checkpoint_file_at(r->checkpoint, r->file)->path;
+    for (int64_t have = 0; have < bytes;) {
+        const int64_t got = r->io->pread(r->io->context, r->fd, r->chunk + have, (size_t)(bytes - have), off + have);
+        if (got == -EINTR)
+            continue;
+        if (got < 0)
+            return lp_fail_errno(err, (int)got, "read", path);
+        if (got == 0)
+            return lp_fail_at(err, LP_E_CORRUPT, path, off + have, "'%s' ends at byte %lld, inside a tensor", path,
+                              (long long)(off + have));
+        have += got;
+        r->stats.bytes_read += got;
+    }
+    return LP_OK;
+}
+
+/* ---- ranges ---- */
+
+/* The parts of [lo, hi) that have not arrived yet. */
+static lp_status read_absent(reader *r, const todo *t, int64_t lo, int64_t hi, lp_error *err)
+{
+    const lp_track *track = &r->s->track[t->entry];
+    const lp_handle handle = r->s->plan->entry[t->entry].name;
+    while (lo < hi) {
+        int64_t end = lo + CHUNK_BYTES < hi ? lo + CHUNK_BYTES : hi, first = end;
+        if (lp_track_overlaps(track, lo, end, &first) && first == lo) {
+            lo = lp_track_end(track, lo);
+            continue;
+        }
+        LP_TRY(read_bytes(r, t->tensor->file_off + lo, first - lo, err));
+        LP_TRY(lp_device_push_range(r->s, handle, lo, r->chunk, first - lo, LP_SOURCE_HOST, err));
+        r->done += first - lo;
+        lo = first;
+        if (r->progress != NULL && r->progress(r->context, r->done, r->total) != 0)
+            return lp_fail(err, LP_E_IO, "reading was stopped by the caller");
+    }
+    return LP_OK;
+}
+
+static lp_status read_name(reader *r, const todo *t, lp_error *err)
+{
+    const lp_entry *e = &r->s->plan->entry[t->entry];
+    lp_ranges ranges;
+    lp_ranges_init(&ranges, r->s->alloc);
+    lp_status status = lp_plan_entry_ranges(r->s->plan, e, &ranges, err);
+    if (status == LP_OK && ranges.count == 0 && !r->s->track[t->entry].is_complete)
+        status = lp_device_push_range(r->s, e->name, 0, r->chunk, 0, LP_SOURCE_HOST, err);
+    if (status == LP_OK && ranges.count > 0)
+        status = use_file(r, t->tensor->file, err);
+    for (int64_t i = 0; status == LP_OK && i < ranges.count; i++) {
+        r->stats.ranges++;
+        status = read_absent(r, t, ranges.item[i].lo, ranges.item[i].hi, err);
+    }
+    lp_ranges_free(&ranges);
+    return status;
+}
+
+/* ---- names ---- */
+
+static int by_place(const void *a, const void *b)
+{
+    const lp_checkpoint_tensor *x = ((const todo *)a)->tensor, *y = ((const todo *)b)->tensor;
+    if (x->file != y->file)
+        return x->file < y->file ? -1 : 1;
+    if (x->file_off != y->file_off)
+        return x->file_off < y->file_off ? -1 : 1;
+    return ((const todo *)a)->entry < ((const todo *)b)->entry ? -1 : 1;
+}
+
+static lp_status list_names(reader *r, todo *list, int64_t *count, lp_error *err)
+{
+    const lp_session *s = r->s;
+    const lp_plan *plan = s->plan;
+    for (uint32_t e = 0; e < plan->entry_count; e++) {
+        if (!s->track[e].is_expected || s->track[e].is_complete || plan->entry[e].use != LP_USE_LOADED)
+            continue;
+        const lp_checkpoint_tensor *want = lp_checkpoint_at(plan->catalogue, plan->entry[e].name);
+        const int64_t index = lp_checkpoint_find(r->checkpoint, want->name);
+        const lp_checkpoint_tensor *have = index < 0 ? NULL : lp_checkpoint_at(r->checkpoint, index);
+        LP_TRY(lp_same_tensor(want, have, err));
+        if (plan->entry[e].reads && (have->file < 0 || have->file_off < 0))
+            return lp_fail_at(err, LP_E_ARGUMENT, want->name, -1,
+                              "'%s' has no file: the checkpoint is a catalogue only", want->name);
+        list[(*count)++] = (todo){e, have};
+        r->total += plan->entry[e].need_hi - plan->entry[e].need_lo;
+    }
+    if (*count > 0)
+        qsort(list, (size_t)*count, sizeof *list, by_place);
+    return LP_OK;
+}
+
+/* One round over the list; what finds no room stays on it. */
+static lp_status read_round(reader *r, todo *list, int64_t *count, lp_error *err)
+{
+    const int64_t before = *count;
+    int64_t kept = 0;
+    for (int64_t i = 0; i < before; i++) {
+        if (lp_device_has_room(r->s, list[i].entry, kept == 0 ? err : NULL) == LP_E_LIMIT) {
+            list[kept++] = list[i];
+            continue;
+        }
+        LP_TRY(read_name(r, &list[i], err));
+    }
+    *count = kept;
+    return kept == before ? LP_E_LIMIT : LP_OK; /* nothing moved: *err says why */
+}
+
+lp_status lp_device_read(lp_session *s, const lp_checkpoint *checkpoint, lp_read_stats *stats,
+                         int (*progress)(void *context, int64_t done, int64_t total), void *context, lp_error *err)
+{
+    reader r = {.s = s,
+                .checkpoint = checkpoint,
+                .io = s->plan->platform.io,
+                .file = -1,
+                .progress = progress,
+                .context = context};
+    lp_status status = LP_OK;
+    int64_t count = 0;
+    todo *list = lp_allocate(s->alloc, ((size_t)s->plan->entry_count + 1) * sizeof *list);
+    r.chunk = lp_allocate(s->alloc, CHUNK_BYTES);
+    if (list == NULL || r.chunk == NULL)
+        status = lp_fail_memory(err);
+    if (status == LP_OK)
+        status = list_names(&r, list, &count, err);
+    while (status == LP_OK && count > 0)
+        status = read_round(&r, list, &count, err);
+    lp_error second = {.code = LP_OK};
+    const lp_status closed = close_file(&r, status == LP_OK ? err : &second);
+    lp_release(s->alloc, list);
+    lp_release(s->alloc, r.chunk);
+    if (stats != NULL)
+        *stats = r.stats;
+    return status == LP_OK ? closed : status;
+}

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Sessions on a device, with a device in host memory: the oracle in every mode, order and split, and every call and
+ * every allocation failing once. What a GPU makes of the same calls is the affair of tests/gpu/test_device_session.c.
+ */
+#include "device_testing.h"
+
+#include "replayer/own_math.h"
+
+#include <time.h>
+
+enum { WORLDS = 150 };
+
+float model_neg_exp(float x)
+{
+    return -lp_own_exp(x);
+}
+
+static void test_every_mode_gives_the_model(void **state)
+{
+    static const lp_bind_options options[] = {{.threads = 1, .staging = 1 << 20},
+                                              {.threads = 1, .staging = 1 << 16, .spill = 1 << 20},
+                                              {.threads = 1, .staging = 8192, .spill = 1 << 16}};
+    (void)state;
+    const char *text = getenv("LOADPLAN_TEST_SEED");
+    const uint64_t first = text != NULL ? strtoull(text, NULL, 10) : (uint64_t)time(NULL) * 1000;
+    print_message("seed %llu\n", (unsigned long long)first);
+    for (uint64_t n = 0; n < (text != NULL ? 1 : WORLDS); n++) {
+        fake_device f;
+        const device_kit k = open_kit(&f);
+        check_world(&k, first + n, &options[n % 3]);
+        assert_int_equal(f.blocks, 0);
+        fake_end(&f);
+    }
+}
+
+/* ---- faults ---- */
+
+typedef struct faulty {
+    int64_t countdown; /* allocations until one fails; < 0: never */
+    int64_t failed;
+} faulty;
+
+static void *faulty_resize(void *context, void *old, size_t bytes)
+{
+    faulty *f = context;
+    if (bytes > 0 && f->countdown >= 0 && f->countdown-- == 0) {
+        f->failed++;
+        return NULL;
+    }
+    return lp_alloc_default()->resize(lp_alloc_default()->context, old, bytes);
+}
+
+/* A whole load in pieces from both kinds of memory; stops at the first failure. A push that failed is tried again: it
+ * must be taken, or refused because the session is poisoned with the first reason. */
+static lp_status try_load(fake_device *f, world *w, const image *live, const payload *host, const payload *device,
+                          lp_load_mode mode, const lp_alloc *alloc, bool *was_poisoned)
+{
+    lp_destination_memory memory[DESTS_MAX];
+    const lp_platform platform = {.alloc = alloc};
+    lp_plan *plan = NULL;
+    lp_session *s = NULL;
+    *was_poisoned = false;
+    for (int i = 0; i < w->ndest; i++)
+        memory[i] = (lp_destination_memory){.name = w->dest[i].name,
+                                            .dtype = w->dest[i].dtype,
+                                            .ndim = 2,
+                                            .shape = w->dest[i].shape,
+                                            .stride = w->dest[i].stride,
+                                            .data = live->data[i]};
+    const lp_bind_options o = {.platform = &platform, .threads = 1, .staging = 2048, .spill = 1024};
+    lp_status status = lp_bind_with(&plan, w->trace, NULL, memory, w->ndest, &o, &f->calls_table, &w->err);
+    f->is_bound = true;
+    if (status == LP_OK)
+        status = lp_begin(&s, plan, &(lp_session_options){.mode = mode, .digests = true}, &w->err);
+    for (int i = w->nsource - 1; status == LP_OK && i >= 0; i--)
+        for (int64_t lo = 0; status == LP_OK && lo < w->source[i].bytes; lo += 28) {
+            const int64_t hi = lo + 28 < w->source[i].bytes ? lo + 28 : w->source[i].bytes;
+            const uint8_t *from = (lo / 28 % 2 == 0 ? host : device)->data[i] + lo;
+            status = lp_push_range(s, w->source[i].name, lo, from, hi - lo, &w->err);
+            if (status != LP_OK) {
+                lp_error second = {.code = LP_OK};
+                const lp_status again = lp_push_range(s, w->source[i].name, lo, from, hi - lo, &second);
+                *was_poisoned = again == LP_E_POISONED;
+                if (*was_poisoned)
+                    assert_non_null(strstr(second.text, w->err.text));
+                else
+                    status = again;
+            }
+        }
+    if (status == LP_OK)
+        status = lp_finish(s, NULL, &w->err);
+    lp_session_close(s);
+    lp_plan_close(plan);
+    return status;
+}
+
+typedef struct fault_bed {
+    world w;
+    fake_device f;
+    device_kit k;
+    payload host, device;
+    image live, want;
+} fault_bed;
+
+static void open_bed(fault_bed *b)
+{
+    rich_world(&b->w);
+    b->host = make_payload(&b->w);
+    b->want = new_image(&b->w);
+    model_load(&b->w, &b->host, &b->want);
+}
+
+/* A fresh device for one try. */
+static void open_device(fault_bed *b)
+{
+    image empty = new_image(&b->w);
+    b->k = open_kit(&b->f);
+    b->device = device_payload(&b->k, &b->w, &b->host, 0);
+    b->live = device_image(&b->k, &b->w);
+    put_image(&b->k, &b->w, &b->live, &empty);
+    free_image(&b->w, &empty);
+}
+
+static void close_device(fault_bed *b)
+{
+    free_device_payload(&b->k, &b->w, &b->device, 0);
+    free_device_image(&b->k, &b->w, &b->live);
+    assert_int_equal(b->f.blocks, 0);
+    fake_end(&b->f);
+}
+
+static void close_bed(fault_bed *b)
+{
+    free_payload(&b->w, &b->host);
+    free_image(&b->w, &b->want);
+    free_world(&b->w);
+}
+
+static const lp_load_mode MODES[] = {LP_COLD, LP_DIRECT, LP_LAYERWISE};
+
+static void test_every_call_of_the_device_fails_once(void **state)
+{
+    fault_bed b;
+    (void)state;
+    open_bed(&b);
+    for (int m = 0; m < 3; m++) {
+        int failed = 0, poisoned = 0, survived = 0;
+        for (int n = 0;; n++) {
+            bool was_poisoned;
+            open_device(&b);
+            b.f.calls = 0;
+            b.f.fail_at = n;
+            const lp_status status = try_load(&b.f, &b.w, &b.live, &b.host, &b.device, MODES[m], NULL, &was_poisoned);
+            const bool is_past = b.f.calls <= n;
+            if (status == LP_OK)
+                assert_device_image(&b.k, &b.w, &b.live, &b.want, "after a failed call");
+            else
+                assert_int_equal(status, LP_E_DEVICE);
+            if (status == LP_E_DEVICE)
+                assert_non_null(strstr(b.w.err.text, "it fails on demand"));
+            failed += status != LP_OK;
+            poisoned += was_poisoned;
+            survived += status == LP_OK && !is_past;
+            close_device(&b);
+            if (is_past)
+                break;
+        }
+        print_message("mode %d: %d failed (%d of them poisoned), %d survived\n", (int)MODES[m], failed, poisoned,
+                      survived);
+        assert_true(failed > 20 && poisoned > 5 && survived > 5);
+    }
+    close_bed(&b);
+}
+
+static void test_every_allocation_fails_once(void **state)
+{
+    fault_bed b;
+    (void)state;
+    open_bed(&b);
+    for (int m = 0; m < 3; m++) {
+        int failed = 0;
+        for (int64_t n = 0;; n++) {
+            faulty f = {.countdown = n};
+            const lp_alloc alloc = {.size = sizeof alloc, .context = &f, .resize = faulty_resize};
+            bool was_poisoned;
+            open_device(&b);
+            const lp_status status = try_load(&b.f, &b.w, &b.live, &b.host, &b.device, MODES[m], &alloc, &was_poisoned);
+            if (status == LP_OK)
+                assert_device_image(&b.k, &b.w, &b.live, &b.want, "after a failed allocation");
+            else
+                assert_int_equal(status, LP_E_MEMORY);
+            failed += status != LP_OK;
+            close_device(&b);
+            if (f.failed == 0)
+                break;
+        }
+        assert_true(failed > 40);
+    }
+    close_bed(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_mode_gives_the_model),
+        cmocka_unit_test(test_every_call_of_the_device_fails_once),
+        cmocka_unit_test(test_every_allocation_fails_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
