@@ -149,6 +149,8 @@ static lp_status run_session(const lp_cli_job *job, lp_cli_load *load, lp_error 
     lp_status status = lp_begin(&s, load->plan, &o, err);
     if (status == LP_OK && job->checkpoint != NULL)
         status = lp_push_checkpoint_with(s, job->checkpoint, &load->reads, show_progress, job->cli, err);
+    if (status == LP_OK && job->mode == LP_META)
+        status = lp_cli_push_names(s, load->plan, err);
     if (status == LP_OK)
         status = lp_finish(s, &load->report, err);
     lp_cli_progress_end(job->cli);
@@ -163,26 +165,38 @@ int lp_cli_load_rank(const lp_cli_job *job, int32_t rank, lp_cli_load *load)
     *load = (lp_cli_load){.memory = NULL};
     const lp_platform *platform = lp_cli_platform(job->cli);
     const lp_scope *scope = lp_trace_scope_at(job->trace, lp_trace_scope_find(job->trace, rank));
-    int64_t staging = 0, threads = 0, count = 0;
+    int64_t staging = 0, threads = 0, spill = 0, count = 0;
     const lp_destination_memory *list = NULL;
-    if (!lp_cli_bytes(job->cli, "staging", 0, &staging) || !lp_cli_integer(job->cli, "threads", 0, 0, 256, &threads))
+    if (!lp_cli_bytes(job->cli, "staging", 0, &staging) || !lp_cli_integer(job->cli, "threads", 0, 0, 256, &threads) ||
+        (job->session_device != NULL && !lp_cli_bytes(job->cli, "spill", 0, &spill)))
         return LP_EXIT_USAGE;
-    const lp_status status = job->is_shared
-                                 ? lp_shared_allocate(&load->shared, job->trace, scope, NULL, platform, &err)
-                                 : lp_destinations_allocate(&load->memory, job->trace, scope, false, platform, &err);
+    lp_status status;
+    if (job->is_shared)
+        status = lp_shared_allocate(&load->shared, job->trace, scope, NULL, platform, &err);
+    else if (job->session_device != NULL)
+        status = lp_destinations_allocate_on(&load->memory, job->trace, scope, job->session_device, platform, &err);
+    else
+        status = lp_destinations_allocate(&load->memory, job->trace, scope, job->mode == LP_META, platform, &err);
     if (status != LP_OK)
         return lp_cli_fail(job->cli, &err);
     list = job->is_shared ? lp_shared_list(load->shared, &count) : lp_destinations_list(load->memory, &count);
-    const lp_bind_options o = {.staging = staging, .threads = (int32_t)threads, .platform = platform};
-    if (lp_bind(&load->plan, job->trace, scope, list, count, &o, &err) != LP_OK ||
-        run_session(job, load, &err) != LP_OK)
-        return lp_cli_fail(job->cli, &err);
-    return 0;
+    const lp_bind_options o = {.staging = staging,
+                               .threads = (int32_t)threads,
+                               .platform = platform,
+                               .device = job->session_device,
+                               .spill = spill};
+    status = lp_bind(&load->plan, job->trace, scope, list, count, &o, &err);
+    if (status == LP_OK)
+        status = run_session(job, load, &err);
+    if (status == LP_OK && job->session_device != NULL)
+        status = lp_cli_copy_back(job, rank, load, &err);
+    return status == LP_OK ? 0 : lp_cli_fail(job->cli, &err);
 }
 
 void lp_cli_load_free(lp_cli_load *load)
 {
     lp_plan_close(load->copy);
+    lp_destinations_free(load->copy_memory);
     lp_plan_close(load->plan);
     lp_cold_memory_give_back(&load->on_device);
     lp_destinations_free(load->memory);

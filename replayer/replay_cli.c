@@ -24,6 +24,8 @@ static lp_load_mode mode_of(const char *name)
         return LP_LAYERWISE;
     case 'c':
         return LP_COLD;
+    case 'm':
+        return LP_META;
     default:
         return strcmp(name, "dummy") == 0 ? LP_DUMMY : LP_DIRECT;
     }
@@ -247,7 +249,7 @@ static int run(lp_cli_job *job)
     lp_cli *cli = job->cli;
     const char *folder = lp_cli_text(cli, "output", NULL);
     lp_error err;
-    const int64_t fallbacks = job->mode == LP_DUMMY ? 0 : list_fallbacks(job, &err);
+    const int64_t fallbacks = job->mode == LP_DUMMY || job->mode == LP_META ? 0 : list_fallbacks(job, &err);
     if (fallbacks < 0)
         return lp_cli_fail(cli, &err);
     if (fallbacks > 0 && !job->allow_fallbacks) {
@@ -273,16 +275,21 @@ int lp_cli_replay(lp_cli *cli)
     if (lp_cli_flag(cli, "world", false))
         return lp_cli_replay_world(cli);
     const bool is_cpu = strcmp(device, "cpu") == 0, attaches = lp_cli_text(cli, "attach", NULL) != NULL;
-    if (is_cpu && lp_cli_text(cli, "output", NULL) == NULL && !lp_cli_flag(cli, "verify", false) && !attaches)
-        return lp_cli_usage(cli, "host memory ends with this command: name a folder with -o DIR, or --verify");
     const lp_load_mode mode = mode_of(lp_cli_text(cli, "mode", "cold"));
-    int exit_code = lp_cli_job_open(&job, cli, mode != LP_DUMMY, "all");
+    const bool has_output = lp_cli_text(cli, "output", NULL) != NULL || lp_cli_flag(cli, "verify", false);
+    if (mode == LP_META && has_output)
+        return lp_cli_usage(cli, "--mode meta loads no bytes: it takes neither -o nor --verify");
+    if (is_cpu && mode != LP_META && !has_output && !attaches)
+        return lp_cli_usage(cli, "host memory ends with this command: name a folder with -o DIR, or --verify");
+    int exit_code = lp_cli_job_open(&job, cli, mode != LP_DUMMY && mode != LP_META, "all");
     job.mode = mode;
-    job.allow_fallbacks = lp_cli_flag(cli, "allow-fallbacks", false);
+    job.allow_fallbacks = mode == LP_META || lp_cli_flag(cli, "allow-fallbacks", false);
     job.tensor = lp_cli_text(cli, "tensor", NULL);
     if (exit_code == 0 && attaches && (job.rank_count != 1 || mode != LP_COLD))
         exit_code = lp_cli_usage(cli, "--attach takes one rank, and no mode but cold");
-    if (exit_code == 0 && !is_cpu)
+    if (!is_cpu && mode != LP_COLD && mode != LP_META)
+        job.session_device = device;
+    else if (exit_code == 0 && !is_cpu && mode == LP_COLD)
         exit_code = lp_cli_device_open(&job, device);
     if (exit_code == 0)
         exit_code = run(&job);

@@ -15,7 +15,8 @@ typedef struct lp_cli_load {
     lp_attachment *attachment; /* instead of both, where the weights are another process's */
     lp_plan *plan;
     lp_cold_memory on_device;
-    lp_plan *copy; /* of what is on the device, in `memory`; NULL: none was asked for */
+    lp_plan *copy; /* of what is on the device, in host memory; NULL: none was asked for */
+    lp_destinations *copy_memory;
     uint8_t (*digest)[LP_VALUE_DIGEST_BYTES];
     int32_t readers; /* of a load into device memory */
     int64_t pinned;
@@ -32,8 +33,9 @@ typedef struct lp_cli_job {
     int32_t rank_count;
     lp_load_mode mode;
     bool allow_fallbacks;
-    bool is_shared;     /* load into memory that other processes can map */
-    const char *tensor; /* glob over destinations, or NULL */
+    const char *session_device; /* where sessions load to; NULL: the CPU, or `device` */
+    bool is_shared;             /* load into memory that other processes can map */
+    const char *tensor;         /* glob over destinations, or NULL */
     lp_cold_device table;
     const lp_cold_device *device; /* NULL: the CPU */
 } lp_cli_job;
@@ -49,6 +51,12 @@ int lp_cli_load_rank_on_device(const lp_cli_job *job, int32_t rank, lp_cli_load 
 /* Of what lies on the device: its digests, and its bytes where --output asks for them. */
 lp_status lp_cli_device_results(const lp_cli_job *job, int32_t rank, lp_cli_load *load, lp_error *err);
 void lp_cli_load_free(lp_cli_load *load);
+
+/* device_session_cli.c: memory on job->session_device for `load`, and a copy of it in host memory afterwards where
+ * --output asks for one. */
+lp_status lp_cli_copy_back(const lp_cli_job *job, int32_t rank, lp_cli_load *load, lp_error *err);
+/* A session of meta tensors: every name is pushed, no byte is. */
+lp_status lp_cli_push_names(lp_session *s, const lp_plan *plan, lp_error *err);
 
 /* serve_cli.c: the same from the process that serves at `path`. 0, LP_CLI_NOT_ATTACHED (the reason is told, and the
  * rank is to be loaded), or an exit code. */
