@@ -40,3 +40,12 @@ loadplan replay x.lpt --checkpoint ck --rank 1 --attach s.sock
 kill -INT $server
 wait $server
 grep -c 'serve: rank 1, .* at .s.sock.; loaded in' served
+
+# Verifying needs digests of an earlier load.
+rm x.lpt.digests
+loadplan serve x.lpt --checkpoint ck --rank 1 --socket s.sock -q &
+server=$!
+for _ in $(seq 500); do test -S s.sock && break; sleep 0.02; done
+loadplan replay x.lpt --checkpoint ck --rank 1 --attach s.sock --verify || echo "exit $?"
+kill -TERM $server
+wait $server
