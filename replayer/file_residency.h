@@ -5,8 +5,8 @@
 
 #include <stdint.h>
 
-/* Percent of sampled bytes that can be read without waiting for the disk; -1 where the file system cannot say. Reads
- * nothing from the disk. */
+/* Percent of sampled bytes that can be read without waiting for the disk; -1 where the file system cannot say. Reads at
+ * most a page for each sample from the disk, and does not wait for it. */
 int lp_file_residency(int fd, int64_t size_bytes);
 
 #endif
