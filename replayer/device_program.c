@@ -5,7 +5,9 @@
  */
 #include "replayer/device_program.h"
 
-enum { EXTENT_MAX = 1 << 30 };
+#include <sys/mman.h>
+
+enum { EXTENT_MAX = 1 << 30, HUGE_PAGE = 2 << 20 };
 
 /* Granlund and Montgomery, "Division by invariant integers using multiplication" (1994): with shift = ceil(log2 d) - 1
  * and multiplier = ceil(2^(32 + shift) / d) the quotient is exact for every n < 2^31. */
@@ -35,6 +37,28 @@ lp_status lp_device_program_new(lp_device_program **out, uint32_t items, const l
     }
     *out = p;
     return LP_OK;
+}
+
+/* Asks for large pages: a list of many megabytes is filled once, and a fault for every 4 KiB costs more than that. */
+static bool reserve(lp_device_program *p, void **list, int64_t *capacity, int64_t count, size_t size)
+{
+    if (!lp_grow(p->alloc, list, capacity, count, size))
+        return false;
+    const uintptr_t from = ((uintptr_t)*list + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+    const uintptr_t to = ((uintptr_t)*list + (uintptr_t)*capacity * size) / HUGE_PAGE * HUGE_PAGE;
+    if (from < to)
+        (void)madvise((void *)from, to - from, MADV_HUGEPAGE);
+    return true;
+}
+
+lp_status lp_device_program_reserve(lp_device_program *p, int64_t steps, int64_t bytes, lp_error *err)
+{
+    void *tiles = p->rows.tile, *descs = p->desc;
+    const bool has_tiles = reserve(p, &tiles, &p->rows.capacity, bytes / LP_TILE_BYTES + steps, sizeof *p->rows.tile);
+    p->rows.tile = tiles;
+    const bool has_descs = reserve(p, &descs, &p->desc_capacity, steps, sizeof *p->desc);
+    p->desc = descs;
+    return has_tiles && has_descs ? LP_OK : lp_fail_memory(err);
 }
 
 void lp_device_program_free(lp_device_program *p)

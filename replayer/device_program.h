@@ -112,6 +112,9 @@ typedef struct lp_device_program {
 /* Begins a program of `items` items. Steps are added item by item, in rising order of items. */
 lp_status lp_device_program_new(lp_device_program **out, uint32_t items, const lp_alloc *alloc, lp_error *err);
 
+/* Takes memory for so many steps that write so many bytes at once; a program may be larger or smaller. */
+lp_status lp_device_program_reserve(lp_device_program *p, int64_t steps, int64_t bytes, lp_error *err);
+
 /* Adds a copy, cast, replicate or fill. `dst` is the device address that destination offset 0 means. LP_E_LIMIT when
  * the program has too many tiles for 32 bits. */
 lp_status lp_device_program_add(lp_device_program *p, uint32_t item, const lp_step *step, uint64_t dst, lp_error *err);
