@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 typedef struct options {
@@ -278,6 +279,24 @@ static void write_shard(const options *o, long shard)
     finish(f, path);
 }
 
+/* One process for each, so that large checkpoints are quick to make. */
+static void write_shards(const options *o)
+{
+    int status;
+    for (long shard = 0; shard < o->shards; shard++) {
+        const pid_t child = fork();
+        if (child < 0)
+            die("cannot start a process: %s", strerror(errno));
+        if (child == 0) {
+            write_shard(o, shard);
+            _exit(0);
+        }
+    }
+    for (long shard = 0; shard < o->shards; shard++)
+        if (wait(&status) < 0 || status != 0)
+            die("a shard could not be written");
+}
+
 static void write_index(const options *o)
 {
     char path[4096], name[256];
@@ -369,10 +388,12 @@ int main(int argc, char **argv)
     list_tensors(&o);
     for (size_t i = 0; i < tensor_count; i++)
         tensors[i].shard = (int)(i * (size_t)o.shards / tensor_count);
-    for (long shard = 0; shard < o.shards; shard++)
-        write_shard(&o, shard);
-    if (o.shards > 1)
+    if (o.shards > 1) {
+        write_shards(&o);
         write_index(&o);
+    } else {
+        write_shard(&o, 0);
+    }
     write_config(&o);
     free(tensors);
     return 0;
