@@ -101,6 +101,13 @@ static int mark_wait(void *, void *mark)
     return cleared(cudaEventSynchronize(static_cast<cudaEvent_t>(mark)));
 }
 
+static int mark_query(void *, void *mark, bool *is_past)
+{
+    const cudaError_t code = cudaEventQuery(static_cast<cudaEvent_t>(mark));
+    *is_past = code == cudaSuccess;
+    return code == cudaErrorNotReady ? 0 : cleared(code);
+}
+
 static int lane_follow(void *, void *lane, void *mark)
 {
     return cleared(cudaStreamWaitEvent(static_cast<cudaStream_t>(lane), static_cast<cudaEvent_t>(mark), 0));
@@ -219,8 +226,12 @@ static lp_status parse_name(const char *name, int *ordinal, lp_error *err)
 
 static lp_status find_device(const char *name, int ordinal, lp_error *err)
 {
-    int count = 0, major = 0;
-    cudaError_t code = cudaGetDeviceCount(&count);
+    int count = 0, major = 0, driver = 0;
+    cudaError_t code = cudaDriverGetVersion(&driver);
+    if (code == cudaSuccess && driver == 0)
+        return lp_fail(err, LP_E_DEVICE, "cannot use device '%s': no NVIDIA driver is installed", name);
+    if (code == cudaSuccess)
+        code = cudaGetDeviceCount(&count);
     if (code == cudaSuccess && ordinal >= count)
         code = count == 0 ? cudaErrorNoDevice : cudaErrorInvalidDevice;
     if (code == cudaSuccess)
@@ -263,6 +274,7 @@ extern "C" lp_status lp_cuda_device_open(lp_cold_device *out, const char *name, 
     d.mark_close = mark_close;
     d.mark_set = mark_set;
     d.mark_wait = mark_wait;
+    d.mark_query = mark_query;
     d.lane_follow = lane_follow;
     d.clear = clear;
     d.copy = copy;

@@ -33,8 +33,9 @@ typedef struct lp_cold_device {
     int (*mark_open)(void *context, void **mark);
     void (*mark_close)(void *context, void *mark);
     int (*mark_set)(void *context, void *mark, void *lane);
-    int (*mark_wait)(void *context, void *mark);               /* the caller waits */
-    int (*lane_follow)(void *context, void *lane, void *mark); /* the lane waits */
+    int (*mark_wait)(void *context, void *mark);                 /* the caller waits */
+    int (*mark_query)(void *context, void *mark, bool *is_past); /* nobody does */
+    int (*lane_follow)(void *context, void *lane, void *mark);   /* the lane waits */
     int (*clear)(void *context, void *lane, void *device, int64_t bytes);
     /* `rows` rows of `bytes` from pinned memory to the device. */
     int (*copy)(void *context, void *lane, void *device, int64_t device_pitch, const void *host, int64_t host_pitch,
@@ -75,29 +76,55 @@ void lp_cold_memory_give_back(lp_cold_memory *memory);
 /* Copies all storages of a plan on the device into those of a plan of the same rows in host memory. */
 lp_status lp_cold_fetch(const lp_cold_device *device, const lp_plan *from, lp_plan *to, lp_error *err);
 
-/* ---- the load ---- */
+/* ---- the ring: pinned memory, lanes and slots, kept from load to load ---- */
 
 enum {
-    LP_COLD_CHUNK = 4 << 20, /* what a reader reads at a time */
-    LP_COLD_SLOT = 64 << 20  /* of device memory, by default */
+    LP_COLD_CHUNK = 8 << 20,     /* what is copied at a time; a quarter of the pinned memory where that is less */
+    LP_COLD_PINNED = 96 << 20,   /* by default */
+    LP_COLD_STAGING = 512 << 20, /* of device memory, by default */
+    LP_COLD_READERS_MOST = 64
 };
 
+typedef struct lp_cold_ring lp_cold_ring;
+
+/* Takes nothing but itself; loads take what they need and what is not there yet. */
+lp_status lp_cold_ring_new(lp_cold_ring **out, const lp_cold_device *device, const lp_platform *platform,
+                           lp_error *err);
+void lp_cold_ring_free(lp_cold_ring *ring); /* NULL is allowed */
+
+/* Bytes a second from the pinned memory of an earlier load to its slots, in a few milliseconds; 0: it has none. */
+double lp_cold_ring_link_rate(lp_cold_ring *ring);
+
+/* ---- the load ---- */
+
+typedef enum lp_cold_reading {
+    LP_COLD_READ_AUTO,   /* directly where the page cache holds less than half of a file */
+    LP_COLD_READ_CACHED, /* all through the page cache */
+    LP_COLD_READ_DIRECT  /* all directly, where the file system lets us */
+} lp_cold_reading;
+
 typedef struct lp_cold_options {
-    int64_t pinned; /* most bytes of pinned host memory; 0: 128 MiB */
-    int64_t slot; /* bytes of a slot of device memory, of which there are four; 0: 64 MiB. Larger where a tensor is. */
+    lp_cold_ring *ring; /* NULL: one for this load */
+    int64_t pinned;     /* most bytes of pinned host memory; 0: 96 MiB; at least 256 KiB are taken */
+    int64_t staging; /* bytes of device memory in eight slots; 0: 512 MiB. More where a tensor is larger than a slot. */
     int32_t readers; /* 0: one for each processor, up to 16 */
+    lp_cold_reading reading;
     bool allow_fallbacks;
     int (*progress)(void *context, int64_t done, int64_t total); /* NULL, or called by the caller's thread */
     void *progress_context;
 } lp_cold_options;
 
 typedef struct lp_cold_report {
-    int64_t bytes_read, reads, files;
+    int64_t bytes_needed, bytes_read, reads; /* read: with the rest of the blocks of direct reads */
+    int64_t files, files_direct;
     int64_t bytes_written, bytes_straight; /* straight: from pinned memory to their place */
     int64_t names, batches, derives_run, derives_skipped, fallbacks;
     int64_t pinned_bytes, device_bytes; /* device: slots and program */
     int32_t readers;
-    int64_t nanoseconds, setup_nanoseconds; /* set-up is part of nanoseconds */
+    int64_t nanoseconds;
+    int64_t setup_nanoseconds;  /* before the first read, part of nanoseconds; and of that */
+    int64_t plan_nanoseconds;   /* choosing how files are read, and cutting batches */
+    int64_t derive_nanoseconds; /* behind the last read, part of nanoseconds too */
 } lp_cold_report;
 
 /* Zeroes the storages of `plan`, which is bound to memory of the device, and loads everything. All memory is taken

@@ -3,19 +3,38 @@
  * A cold start, planned: which bytes of which file go into which chunk of pinned memory, and from there to which place
  * in which slot. Flat tables, built once before the first read.
  *
+ * Which bytes are read. Through the page cache: exactly those that are needed; what follows one another in the file
+ * comes with one call. Directly: the blocks of LP_COLD_BLOCK that hold them; needed bytes whose blocks touch come with
+ * one call, no gap is read, and parts of one batch share no block.
+ *
  *   batch   whole checkpoint tensors that share a slot of device memory; pushed together
- *   chunk   what one reader reads and copies at a time; of one batch
+ *   chunk   a buffer of pinned memory, copied at a time; of one batch
+ *   part    what one reader reads at a time; of one chunk
  */
 #ifndef LOADPLAN_DEVICE_COLD_BATCHES_H
 #define LOADPLAN_DEVICE_COLD_BATCHES_H
 
 #include "replayer/device_cold.h"
 
+#include <stdatomic.h>
+
+enum {
+    LP_COLD_BLOCK = 4096,           /* of direct reads: offsets, sizes and addresses are multiples */
+    LP_COLD_DIRECT_LEAST = 16 << 20 /* needed of a file, to be worth a look at what is cached */
+};
+
 typedef struct lp_cold_read {
     int32_t file;
-    int64_t file_off, bytes;
-    int64_t at; /* in the chunk */
+    int64_t file_off, bytes; /* the last byte is needed */
+    int64_t room;            /* of a direct read: bytes, rounded up to blocks; 0: through the page cache */
+    int64_t at;              /* in the chunk */
 } lp_cold_read;
+
+/* A name that is loaded. */
+typedef struct lp_cold_name {
+    uint32_t entry;
+    const lp_checkpoint_tensor *tensor; /* in the checkpoint at hand */
+} lp_cold_name;
 
 /* Rows of a chunk. */
 typedef struct lp_cold_copy {
@@ -24,8 +43,13 @@ typedef struct lp_cold_copy {
     int64_t bytes, rows, to_pitch, at_pitch;
 } lp_cold_copy;
 
+typedef struct lp_cold_part {
+    int64_t first_read, reads;
+    int64_t chunk, used; /* used: bytes of the part */
+} lp_cold_part;
+
 typedef struct lp_cold_chunk {
-    int64_t first_read, reads, first_copy, copies;
+    int64_t first_part, parts, first_copy, copies;
     int64_t batch, used; /* used: bytes of the chunk */
 } lp_cold_chunk;
 
@@ -37,44 +61,65 @@ typedef struct lp_cold_batch {
 
 typedef struct lp_cold_batches {
     const lp_alloc *alloc;
-    int64_t slot; /* bytes */
+    int64_t slot, chunk_bytes;
     lp_cold_batch *batch;
     lp_cold_chunk *chunk;
+    lp_cold_part *part;
     lp_cold_read *read;
     lp_cold_copy *copy;
     lp_handle *handle;  /* by item */
     int64_t *base;      /* by item: of the tensor's byte 0, in the slot; LP_COLD_NO_BYTES: nothing of it is read */
     int64_t most_items; /* of a batch */
-    int64_t batches, chunks, reads, copies, items;
-    int64_t batch_capacity, chunk_capacity, read_capacity, copy_capacity, handle_capacity, base_capacity;
-    int64_t bytes, straight_bytes, names;
-    int64_t *file_uses; /* by file of the checkpoint: reads */
+    int64_t batches, chunks, parts, reads, copies, items;
+    int64_t batch_capacity, chunk_capacity, part_capacity, read_capacity, copy_capacity, handle_capacity, base_capacity;
+    int64_t bytes, straight_bytes; /* bytes: that are needed and go to the device */
+    lp_cold_name *name;            /* in file order */
+    int64_t names;
+    int64_t *file_needed; /* by file of the checkpoint: bytes at most; -1: the file is not needed */
 } lp_cold_batches;
 
 #define LP_COLD_NO_BYTES INT64_MIN
 
-/* LP_E_STALE, LP_E_ARGUMENT (a catalogue without files), LP_E_MEMORY. */
-lp_status lp_cold_batches_make(lp_cold_batches *b, const lp_plan *plan, const lp_checkpoint *checkpoint, int64_t slot,
-                               lp_error *err);
-void lp_cold_batches_free(lp_cold_batches *b);
-
 /* ---- device_cold_files.c: the files that are read, all open ---- */
+
+typedef struct lp_cold_file {
+    int fd;                 /* -1: not needed */
+    int direct_fd;          /* the same with O_DIRECT; -1: read through the page cache */
+    atomic_bool is_refused; /* a direct read failed: no more of them */
+    _Atomic int64_t bytes;  /* read */
+    lp_file_stat opened;
+} lp_cold_file;
 
 typedef struct lp_cold_files {
     const lp_platform *platform;
     const lp_checkpoint *checkpoint;
     int32_t count;
-    int *fd; /* by file; -1: not needed */
-    lp_file_stat *opened;
+    lp_cold_file *file;
 } lp_cold_files;
 
+/* Opens the files with needed[i] >= 0 and chooses for each how it is read. */
 lp_status lp_cold_files_open(lp_cold_files *f, const lp_platform *platform, const lp_checkpoint *checkpoint,
-                             const int64_t *uses, lp_error *err);
+                             const int64_t *needed, lp_cold_reading how, lp_error *err);
 /* LP_E_CORRUPT when a file changed since it was opened. */
 lp_status lp_cold_files_unchanged(const lp_cold_files *f, lp_error *err);
+void lp_cold_files_count(const lp_cold_files *f, lp_cold_report *report); /* what was read so far */
 void lp_cold_files_close(lp_cold_files *f);
-/* All of [off, off + bytes), by any thread. */
-lp_status lp_cold_files_read(const lp_cold_files *f, int32_t file, int64_t off, void *to, int64_t bytes, lp_error *err);
+/* All of [off, off + bytes), by any thread. With room > 0, `to` has room for as many bytes, and a file that is read
+ * directly may fill it. */
+lp_status lp_cold_files_read(const lp_cold_files *f, int32_t file, int64_t off, void *to, int64_t bytes, int64_t room,
+                             lp_error *err);
+
+/* ---- device_cold_names.c: what is loaded ---- */
+
+/* Fills name and file_needed. LP_E_STALE, LP_E_ARGUMENT (a catalogue without files), LP_E_MEMORY. */
+lp_status lp_cold_names_list(lp_cold_batches *b, const lp_plan *plan, const lp_checkpoint *checkpoint, lp_error *err);
+
+/* ---- device_cold_batches.c ---- */
+
+/* Cuts the listed names into batches of at most `slot` bytes, unless one tensor has more, and those into chunks. */
+lp_status lp_cold_batches_make(lp_cold_batches *b, const lp_plan *plan, const lp_cold_files *files, int64_t slot,
+                               int64_t chunk_bytes, lp_error *err);
+void lp_cold_batches_free(lp_cold_batches *b);
 
 /* ---- device_cold_derives.c: on the host, after everything has arrived ---- */
 

@@ -5,9 +5,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* Off by default: the code is whole and tested against a table of device calls in host memory, but has not run on a
- * GPU. */
-#ifdef LOADPLAN_DEVICE_COLD
+#ifdef LOADPLAN_HAVE_CUDA
 
 int lp_cli_device_open(lp_cli_job *job, const char *name)
 {
@@ -17,13 +15,17 @@ int lp_cli_device_open(lp_cli_job *job, const char *name)
     if (lp_cuda_device_open(&job->table, name, &err) != LP_OK)
         return lp_cli_fail(job->cli, &err);
     job->device = &job->table;
+    if (lp_cold_ring_new(&job->ring, job->device, lp_cli_platform(job->cli), &err) != LP_OK)
+        return lp_cli_fail(job->cli, &err);
     return 0;
 }
 
 void lp_cli_device_close(lp_cli_job *job)
 {
+    lp_cold_ring_free(job->ring);
     if (job->device != NULL)
         lp_cuda_device_close(&job->table);
+    job->ring = NULL;
     job->device = NULL;
 }
 
@@ -45,7 +47,7 @@ void lp_cli_device_close(lp_cli_job *job)
 
 static int show_progress(void *context, int64_t done, int64_t total)
 {
-    lp_cli_progress(context, "replay", done, total, true);
+    lp_cli_progress(context, "replay: reading", done, total, true);
     return 0;
 }
 
@@ -59,17 +61,17 @@ static void take_report(const lp_cold_report *r, lp_cli_load *load)
                                .derives_skipped = r->derives_skipped,
                                .staging_peak_bytes = r->pinned_bytes,
                                .nanoseconds = r->nanoseconds};
-    load->readers = r->readers;
-    load->pinned = r->pinned_bytes;
+    load->cold = *r;
 }
 
-static void note_set_up(const lp_cli_job *job, int32_t rank, const lp_cold_report *r)
+static void note_times(const lp_cli_job *job, int32_t rank, const lp_cold_report *r)
 {
     char straight[32], device[32];
     lp_cli_note(job->cli,
-                "rank %d: set up in %.3f s; %" PRId64 " batches, %s copied without staging, %s of device memory for "
-                "staging and program",
-                rank, (double)r->setup_nanoseconds / 1e9, r->batches, lp_format_bytes(straight, r->bytes_straight),
+                "rank %d: set up in %.1f ms (%.1f of it planning), derives %.1f ms; %" PRId64
+                " batches, %s copied without staging, %s of device memory for staging and program",
+                rank, (double)r->setup_nanoseconds / 1e6, (double)r->plan_nanoseconds / 1e6,
+                (double)r->derive_nanoseconds / 1e6, r->batches, lp_format_bytes(straight, r->bytes_straight),
                 lp_format_bytes(device, r->device_bytes));
 }
 
@@ -110,11 +112,14 @@ int lp_cli_load_rank_on_device(const lp_cli_job *job, int32_t rank, lp_cli_load 
     *load = (lp_cli_load){.memory = NULL};
     const lp_platform *platform = lp_cli_platform(job->cli);
     const lp_scope *scope = lp_trace_scope_at(job->trace, lp_trace_scope_find(job->trace, rank));
-    int64_t pinned = 0, threads = 0;
-    if (!lp_cli_bytes(job->cli, "pinned", 0, &pinned) || !lp_cli_integer(job->cli, "threads", 0, 0, 256, &threads))
+    int64_t pinned = 0, staging = 0, threads = 0;
+    if (!lp_cli_bytes(job->cli, "pinned", 0, &pinned) || !lp_cli_bytes(job->cli, "device-staging", 0, &staging) ||
+        !lp_cli_integer(job->cli, "threads", 0, 0, 256, &threads))
         return LP_EXIT_USAGE;
     const lp_bind_options bind = {.threads = 1, .platform = platform};
-    const lp_cold_options o = {.pinned = pinned,
+    const lp_cold_options o = {.ring = job->ring,
+                               .pinned = pinned,
+                               .staging = staging,
                                .readers = (int32_t)threads,
                                .allow_fallbacks = job->allow_fallbacks,
                                .progress = show_progress,
@@ -129,7 +134,7 @@ int lp_cli_load_rank_on_device(const lp_cli_job *job, int32_t rank, lp_cli_load 
     if (status == LP_OK && !job->is_shared)
         status = lp_cli_device_results(job, rank, load, &err);
     if (status == LP_OK)
-        note_set_up(job, rank, &report);
+        note_times(job, rank, &report);
 end:
     return status == LP_OK ? 0 : lp_cli_fail(job->cli, &err);
 }

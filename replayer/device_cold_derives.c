@@ -39,7 +39,7 @@ static lp_status run_stage_step(runner *r, const lp_step *step, uint8_t *stage, 
     if (lo == hi)
         return LP_OK;
     LP_TRY(take(r, hi - lo, &bytes, err));
-    const lp_status status = lp_cold_files_read(r->files, tensor->file, tensor->file_off + lo, bytes, hi - lo, err);
+    const lp_status status = lp_cold_files_read(r->files, tensor->file, tensor->file_off + lo, bytes, hi - lo, 0, err);
     r->bytes_read += hi - lo;
     if (status == LP_OK)
         lp_exec_part(step, stage, bytes, lo, lo, hi);
@@ -174,7 +174,7 @@ lp_status lp_cold_derives(const lp_cold_device *device, const lp_plan *plan, con
     r.is_skipped = lp_allocate_zero(r.alloc, ((size_t)plan->job_count + 1) * sizeof *r.is_skipped);
     const bool is_whole = r.stage_step != NULL && r.step_link != NULL && r.is_skipped != NULL;
     const lp_status status = is_whole ? run_all(&r, report, err) : lp_fail_memory(err);
-    report->bytes_read += r.bytes_read;
+    report->bytes_needed += r.bytes_read;
     lp_release(r.alloc, r.stage_step);
     lp_release(r.alloc, r.step_link);
     lp_release(r.alloc, r.is_skipped);

@@ -9,7 +9,8 @@ static lp_status check(const lp_plan *plan, const lp_cold_options *o, lp_cold_re
         return lp_fail(err, LP_E_MISUSE, "a plan of meta tensors has nothing to load");
     if (plan->is_open)
         return lp_fail(err, LP_E_MISUSE, "the plan has an open session");
-    if (o->pinned < 0 || o->slot < 0 || o->readers < 0)
+    if (o->pinned < 0 || o->staging < 0 || o->readers < 0 || o->reading < LP_COLD_READ_AUTO ||
+        o->reading > LP_COLD_READ_DIRECT)
         return lp_fail(err, LP_E_ARGUMENT, "an option of a cold start is out of its range");
     const char *first = NULL;
     for (uint32_t e = 0; e < plan->entry_count; e++)
@@ -31,48 +32,90 @@ static void count_written(const lp_plan *plan, lp_cold_report *report)
             report->bytes_written += plan->step[i].map->dst_bytes;
 }
 
-static lp_status load(const lp_cold_device *device, lp_plan *plan, const lp_checkpoint *checkpoint,
-                      const lp_cold_options *o, lp_cold_batches *batches, lp_cold_files *files, lp_cold_pipe **pipe,
-                      lp_cold_report *report, lp_error *err)
+typedef struct loading {
+    const lp_cold_device *device;
+    lp_plan *plan;
+    const lp_checkpoint *checkpoint;
+    const lp_cold_options *options;
+    lp_cold_program *program;
+    lp_cold_batches batches;
+    lp_cold_files files;
+    lp_cold_ring *ring;
+    lp_cold_touch *touch;
+    lp_cold_pipe *pipe;
+} loading;
+
+/* The program is made meanwhile. */
+static lp_status set_up(loading *l, lp_cold_report *report, lp_error *err)
 {
+    const lp_cold_options *o = l->options;
+    const lp_cold_sizes sizes = lp_cold_sizes_of(o);
+    lp_cold_batches *b = &l->batches;
     const int64_t begin = lp_session_clock();
-    LP_TRY(lp_cold_batches_make(batches, plan, checkpoint, o->slot > 0 ? o->slot : LP_COLD_SLOT, err));
-    LP_TRY(lp_cold_files_open(files, &plan->platform, checkpoint, batches->file_uses, err));
-    LP_TRY(lp_cold_pipe_open(pipe, device, plan, batches, o, report, err));
+    LP_TRY(lp_cold_program_start(&l->program, l->device, l->plan, err));
+    LP_TRY(lp_cold_names_list(b, l->plan, l->checkpoint, err));
+    LP_TRY(lp_cold_files_open(&l->files, &l->plan->platform, l->checkpoint, b->file_needed, o->reading, err));
+    LP_TRY(lp_cold_batches_make(b, l->plan, &l->files, sizes.slot, sizes.chunk, err));
+    report->plan_nanoseconds = lp_session_clock() - begin;
+    LP_TRY(lp_cold_ring_fit(l->ring, o, b->parts, b->chunks, b->batches, b->slot, &l->touch, err));
+    LP_TRY(lp_cold_pipe_open(&l->pipe, l->ring, l->plan, b, o, err));
+    LP_TRY(lp_cold_ring_pin(l->ring, &l->touch, err));
     report->setup_nanoseconds = lp_session_clock() - begin;
-    plan->is_all_dirty = true;
-    LP_TRY(lp_cold_pipe_run(*pipe, files, err));
-    report->bytes_read = batches->bytes;
-    LP_TRY(lp_cold_derives(device, plan, files, report, err));
-    LP_TRY(lp_cold_files_unchanged(files, err));
-    plan->is_all_dirty = false;
-    for (int32_t i = 0; i < files->count; i++)
-        report->files += files->fd[i] >= 0;
-    report->bytes_straight = batches->straight_bytes;
-    report->reads = batches->reads;
-    report->names = batches->names;
-    report->batches = batches->batches;
-    count_written(plan, report);
+    report->readers = l->ring->readers;
+    report->pinned_bytes = l->ring->host_bytes;
+    return LP_OK;
+}
+
+static lp_status load(loading *l, lp_cold_report *report, lp_error *err)
+{
+    const lp_cold_batches *b = &l->batches;
+    void *program;
+    LP_TRY(set_up(l, report, err));
+    l->plan->is_all_dirty = true;
+    LP_TRY(lp_cold_pipe_run(l->pipe, &l->files, l->program, err));
+    const int64_t moved = lp_session_clock();
+    LP_TRY(lp_cold_derives(l->device, l->plan, &l->files, report, err));
+    report->derive_nanoseconds = lp_session_clock() - moved;
+    LP_TRY(lp_cold_files_unchanged(&l->files, err));
+    LP_TRY(lp_cold_program_wait(l->program, &program, err)); /* it is made */
+    l->plan->is_all_dirty = false;
+    report->device_bytes = l->ring->slots * l->ring->slot + l->device->program_bytes(l->device->context, program);
+    report->bytes_needed += b->bytes; /* after those of derives */
+    report->bytes_straight = b->straight_bytes;
+    report->reads = b->reads;
+    report->names = b->names;
+    report->batches = b->batches;
+    count_written(l->plan, report);
     return LP_OK;
 }
 
 lp_status lp_cold_load(const lp_cold_device *device, lp_plan *plan, const lp_checkpoint *checkpoint,
                        const lp_cold_options *options, lp_cold_report *report, lp_error *err)
 {
-    const lp_cold_options none = {0}, *o = options == NULL ? &none : options;
+    const lp_cold_options none = {0};
+    loading l = {.device = device,
+                 .plan = plan,
+                 .checkpoint = checkpoint,
+                 .options = options == NULL ? &none : options,
+                 .batches = {.alloc = plan->platform.alloc}};
     lp_cold_report own, *r = report == NULL ? &own : report;
-    lp_cold_batches batches = {.alloc = plan->platform.alloc};
-    lp_cold_files files = {.platform = NULL};
-    lp_cold_pipe *pipe = NULL;
     const int64_t begin = lp_session_clock();
     *r = (lp_cold_report){0};
-    LP_TRY(check(plan, o, r, err));
+    LP_TRY(check(plan, l.options, r, err));
+    l.ring = l.options->ring;
+    if (l.ring == NULL)
+        LP_TRY(lp_cold_ring_new(&l.ring, device, &plan->platform, err));
     plan->is_open = true;
-    const lp_status status = load(device, plan, checkpoint, o, &batches, &files, &pipe, r, err);
+    const lp_status status = load(&l, r, err);
     r->nanoseconds = lp_session_clock() - begin;
-    lp_cold_pipe_close(pipe);
-    lp_cold_files_close(&files);
-    lp_cold_batches_free(&batches);
+    lp_cold_touch_end(l.touch);
+    lp_cold_pipe_close(l.pipe);
+    lp_cold_program_close(l.program);
+    lp_cold_files_count(&l.files, r);
+    lp_cold_files_close(&l.files);
+    lp_cold_batches_free(&l.batches);
+    if (l.options->ring == NULL)
+        lp_cold_ring_free(l.ring);
     plan->is_open = false;
     return status;
 }

@@ -4,16 +4,30 @@
 #define LOADPLAN_DEVICE_COLD_PIPE_H
 
 #include "replayer/device_cold_batches.h"
+#include "replayer/device_cold_ring.h"
+
+/* ---- device_cold_program.c: the program, made while other things are done ---- */
+
+typedef struct lp_cold_program lp_cold_program;
+
+lp_status lp_cold_program_start(lp_cold_program **out, const lp_cold_device *device, const lp_plan *plan,
+                                lp_error *err);
+bool lp_cold_program_is_made(lp_cold_program *p); /* or failed: waiting takes no time */
+/* Until it is made; the errors of making it. */
+lp_status lp_cold_program_wait(lp_cold_program *p, void **program, lp_error *err);
+void lp_cold_program_close(lp_cold_program *p); /* NULL is allowed; what it launched must be complete */
+
+/* ---- device_cold_pipe.c ---- */
 
 typedef struct lp_cold_pipe lp_cold_pipe;
 
-/* Takes all memory that reading needs, and the program. `plan` is bound to the device. */
-lp_status lp_cold_pipe_open(lp_cold_pipe **out, const lp_cold_device *device, const lp_plan *plan,
-                            const lp_cold_batches *batches, const lp_cold_options *options, lp_cold_report *report,
-                            lp_error *err);
+/* The ring fits the batches; `plan` is bound to the device. */
+lp_status lp_cold_pipe_open(lp_cold_pipe **out, lp_cold_ring *ring, const lp_plan *plan, const lp_cold_batches *batches,
+                            const lp_cold_options *options, lp_error *err);
 void lp_cold_pipe_close(lp_cold_pipe *pipe); /* NULL is allowed; waits for the device */
 
-/* Clears the storages, fills, reads and moves everything; returns when the device has done it. */
-lp_status lp_cold_pipe_run(lp_cold_pipe *pipe, const lp_cold_files *files, lp_error *err);
+/* Clears the storages, fills, reads and moves everything; returns when the device has done it. The program is waited
+ * for when the readers have been started. */
+lp_status lp_cold_pipe_run(lp_cold_pipe *pipe, const lp_cold_files *files, lp_cold_program *program, lp_error *err);
 
 #endif

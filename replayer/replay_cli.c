@@ -12,8 +12,8 @@ enum { SHOWN_MAX = 10 };
 /* Totals over ranks, for the summary. */
 typedef struct totals {
     int64_t read, written, ranges, tensors, nanoseconds, differing;
-    int32_t readers; /* of loads into device memory */
-    int64_t pinned;
+    int64_t needed, files, files_direct, pinned; /* of loads into device memory */
+    int32_t readers;
     bool has_kept, is_attached;
 } totals;
 
@@ -224,8 +224,11 @@ static int replay_rank(const lp_cli_job *job, int32_t rank, totals *t)
         t->written += load.report.bytes_written;
         t->tensors += lp_cli_selected_count(job, lp_plan_rows(load.plan));
         t->nanoseconds += load.report.nanoseconds;
-        t->readers = load.readers;
-        t->pinned = load.pinned;
+        t->needed += load.cold.bytes_needed;
+        t->files += load.cold.files;
+        t->files_direct += load.cold.files_direct;
+        t->readers = load.cold.readers;
+        t->pinned = load.cold.pinned_bytes;
         if (load.report.derives_skipped > 0)
             lp_cli_warn(job->cli, "rank %d: %" PRId64 " derives were skipped: they need fallback names", rank,
                         load.report.derives_skipped);
@@ -234,10 +237,33 @@ static int replay_rank(const lp_cli_job *job, int32_t rank, totals *t)
     return exit_code;
 }
 
+static void summarise_device(const lp_cli_job *job, const totals *t, const char *end)
+{
+    enum { LEAST_FOR_LINK = 256 << 20 }; /* less moves too briefly to say anything of the link */
+    char bytes[32], pinned[32], link[48] = "", ranks[32] = "", source[64];
+    const double seconds = (double)t->nanoseconds / 1e9;
+    const double rate = seconds > 0 ? (double)t->needed / seconds : 0;
+    const double most = t->needed >= LEAST_FOR_LINK ? lp_cold_ring_link_rate(job->ring) : 0;
+    if (most > 0) {
+        snprintf(link, sizeof link, ", %.2f of the link", rate / most);
+        lp_cli_note(job->cli, "the link carries %.1f GB/s from pinned memory", most / 1e9);
+    }
+    if (job->rank_count > 1)
+        snprintf(ranks, sizeof ranks, "%d ranks, ", job->rank_count);
+    if (t->files_direct == 0 || t->files_direct == t->files)
+        snprintf(source, sizeof source, "%s", t->files_direct == 0 ? "page cache" : "direct reads");
+    else
+        snprintf(source, sizeof source, "page cache, %" PRId64 " of %" PRId64 " files directly", t->files_direct,
+                 t->files);
+    lp_cli_summary(job->cli, "replay: %s in %.2f s (%.1f GB/s%s); %s%s, %d reader%s, %s pinned%s",
+                   lp_format_bytes(bytes, t->needed), seconds, rate / 1e9, link, ranks, source, t->readers,
+                   t->readers == 1 ? "" : "s", lp_format_bytes(pinned, t->pinned), end);
+}
+
 static int replay_all(const lp_cli_job *job)
 {
     totals t = {.read = 0};
-    char bytes[32], tensors[32], pinned[32], how[96] = "";
+    char bytes[32], tensors[32], end[64];
     for (int32_t i = 0; i < job->rank_count; i++) {
         const int exit_code = replay_rank(job, job->rank[i], &t);
         if (exit_code != 0)
@@ -246,13 +272,15 @@ static int replay_all(const lp_cli_job *job)
     if (t.is_attached)
         return t.differing > 0 ? LP_EXIT_NO : 0;
     const double seconds = (double)t.nanoseconds / 1e9;
+    snprintf(end, sizeof end, "%s%s", lp_cli_flag(job->cli, "verify", false) && t.differing == 0 ? "; verified" : "",
+             t.has_kept ? "; digests kept" : "");
     if (job->device != NULL)
-        snprintf(how, sizeof how, "; %d readers, %s pinned", t.readers, lp_format_bytes(pinned, t.pinned));
-    lp_cli_summary(job->cli, "replay: %s in %.2f s (%.2f GB/s); %d rank%s, %s tensors%s%s%s",
-                   lp_format_bytes(bytes, t.written), seconds, seconds > 0 ? (double)t.written / 1e9 / seconds : 0.0,
-                   job->rank_count, job->rank_count == 1 ? "" : "s", lp_format_count(tensors, t.tensors), how,
-                   lp_cli_flag(job->cli, "verify", false) && t.differing == 0 ? "; verified" : "",
-                   t.has_kept ? "; digests kept" : "");
+        summarise_device(job, &t, end);
+    else
+        lp_cli_summary(job->cli, "replay: %s in %.2f s (%.2f GB/s); %d rank%s, %s tensors%s",
+                       lp_format_bytes(bytes, t.written), seconds,
+                       seconds > 0 ? (double)t.written / 1e9 / seconds : 0.0, job->rank_count,
+                       job->rank_count == 1 ? "" : "s", lp_format_count(tensors, t.tensors), end);
     return t.differing > 0 ? LP_EXIT_NO : 0;
 }
 

@@ -18,8 +18,7 @@ typedef struct lp_cli_load {
     lp_plan *copy; /* of what is on the device, in host memory; NULL: none was asked for */
     lp_destinations *copy_memory;
     uint8_t (*digest)[LP_VALUE_DIGEST_BYTES];
-    int32_t readers; /* of a load into device memory */
-    int64_t pinned;
+    lp_cold_report cold; /* of a load into device memory */
     lp_report report;
     lp_read_stats reads;
 } lp_cli_load;
@@ -38,6 +37,7 @@ typedef struct lp_cli_job {
     const char *tensor;         /* glob over destinations, or NULL */
     lp_cold_device table;
     const lp_cold_device *device; /* NULL: the CPU */
+    lp_cold_ring *ring;           /* of the device; ranks share it */
 } lp_cli_job;
 
 /* Opens the trace of argument 0, the checkpoint of --checkpoint (unless it is not needed), and lists the ranks of

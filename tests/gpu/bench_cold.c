@@ -1,95 +1,148 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Cold starts into device memory against the link:  bench_cold TRACE CHECKPOINT [RANK [READERS]]
+ * Cold starts into device memory against the link, or against the disk.
  *
- * The first start begins with an existing context and holds everything: destinations, pinned memory, program, reading.
- * Later ones keep the destinations. The ceiling is one pinned buffer of 1 GiB copied again and again in this run
- * afterwards. Files are read as they are found: read them once before, or keep them in tmpfs. Needs a GPU of its own.
+ *   bench_cold TRACE CHECKPOINT [--rank N] [--readers N] [--pinned BYTES] [--starts N] [--disk] [--sums]
+ *
+ * The first start begins with an existing context and holds everything: opening trace and checkpoint, destinations,
+ * binding, pinned memory, program, reading. Later ones keep destinations, plan and ring, as a process does that loads
+ * several ranks. The ceiling is a pinned buffer copied as often as gives the bytes of the load, in this run. Files are
+ * read as they are found: read them once before, or keep them in tmpfs.
+ *
+ * --disk empties the page cache before each start, and takes turns with bare direct reads of the same ranges in the
+ * same chunks by as many threads. Needs root. --sums prints what tests/bench/cold_peers.py compares with.
  */
-#include "gpu_testing.h"
-#include "replayer/device_cold.h"
+#include "cold_bench.h"
 
-enum { STARTS = 5, CEILING_BYTES = 1 << 30, CEILING_ROUNDS = 12 };
+#include <getopt.h>
 
-#define GOOD(expression)                                                                                               \
-    do {                                                                                                               \
-        if ((expression) != LP_OK) {                                                                                   \
-            fprintf(stderr, "%s: %s (%s)\n", #expression, err.text, err.hint);                                         \
-            exit(1);                                                                                                   \
-        }                                                                                                              \
-    } while (0)
-
-static double link_rate(void)
+static void drop_caches(void)
 {
-    void *host, *device;
-    CUDA(cudaMallocHost(&host, CEILING_BYTES));
-    memset(host, 1, CEILING_BYTES);
-    CUDA(cudaMalloc(&device, CEILING_BYTES));
-    double best = 0;
-    for (int i = 0; i < CEILING_ROUNDS; i++) {
-        const double begin = now_seconds();
-        CUDA(cudaMemcpy(device, host, CEILING_BYTES, cudaMemcpyHostToDevice));
-        const double rate = CEILING_BYTES / (now_seconds() - begin) / 1e9;
-        best = rate > best ? rate : best;
+    sync();
+    FILE *f = fopen("/proc/sys/vm/drop_caches", "w");
+    if (f == NULL || fputs("3\n", f) < 0 || fclose(f) != 0) {
+        fputs("cannot empty the page cache\n", stderr);
+        exit(1);
     }
+}
+
+/* As many bytes as the load moves, from a pinned buffer of 256 MiB, the queue never empty. */
+static double link_rate(int64_t bytes)
+{
+    const int64_t buffer = 256 << 20, rounds = bytes / buffer > 0 ? bytes / buffer : 1;
+    void *host = aligned_alloc(4096, (size_t)buffer), *device;
+    CHECK(host != NULL, "out of memory");
+    memset(host, 1, (size_t)buffer);
+    CUDA(cudaHostRegister(host, (size_t)buffer, cudaHostRegisterDefault));
+    CUDA(cudaMalloc(&device, (size_t)buffer));
+    CUDA(cudaMemcpy(device, host, (size_t)buffer, cudaMemcpyHostToDevice));
+    const double begin = now_seconds();
+    for (int64_t i = 0; i < rounds; i++)
+        CUDA(cudaMemcpyAsync(device, host, (size_t)buffer, cudaMemcpyHostToDevice, NULL));
+    CUDA(cudaDeviceSynchronize());
+    const double rate = (double)(rounds * buffer) / (now_seconds() - begin) / 1e9;
     CUDA(cudaFree(device));
-    CUDA(cudaFreeHost(host));
-    return best;
+    CUDA(cudaHostUnregister(host));
+    free(host);
+    return rate;
 }
 
 static void print(const char *what, double seconds, const lp_cold_report *r, double ceiling)
 {
-    const double rate = (double)r->bytes_read / seconds / 1e9;
-    const double moving = (double)r->bytes_read / (double)(r->nanoseconds - r->setup_nanoseconds);
-    printf("%-7s %8.3f s %7.2f GB/s %.3f of the link | set-up %.3f s, without it %7.2f GB/s %.3f\n", what, seconds,
-           rate, rate / ceiling, (double)r->setup_nanoseconds / 1e9, moving, moving / ceiling);
+    const double rate = (double)r->bytes_needed / seconds / 1e9;
+    const double moving =
+        (double)r->bytes_needed / (double)(r->nanoseconds - r->setup_nanoseconds - r->derive_nanoseconds);
+    printf("%-6s %7.3f s %6.2f GB/s %.3f | set-up %5.1f ms (plan %4.1f), derives %5.1f ms, between %6.2f GB/s %.3f | "
+           "read %.4f of needed, %lld of %lld files directly\n",
+           what, seconds, rate, rate / ceiling, (double)r->setup_nanoseconds / 1e6, (double)r->plan_nanoseconds / 1e6,
+           (double)r->derive_nanoseconds / 1e6, moving, moving / ceiling,
+           (double)r->bytes_read / (double)r->bytes_needed, (long long)r->files_direct, (long long)r->files);
+}
+
+typedef struct settings {
+    int32_t rank, readers, starts;
+    int64_t pinned;
+    bool is_disk, sums;
+} settings;
+
+static settings parse(int argc, char **argv)
+{
+    static const struct option options[] = {
+        {"rank", 1, NULL, 'r'}, {"readers", 1, NULL, 'j'}, {"pinned", 1, NULL, 'p'}, {"starts", 1, NULL, 'n'},
+        {"disk", 0, NULL, 'd'}, {"sums", 0, NULL, 's'},    {NULL, 0, NULL, 0}};
+    settings s = {.starts = 5};
+    for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;)
+        switch (c) {
+        case 'r':
+            s.rank = atoi(optarg);
+            break;
+        case 'j':
+            s.readers = atoi(optarg);
+            break;
+        case 'p':
+            s.pinned = atoll(optarg);
+            break;
+        case 'n':
+            s.starts = atoi(optarg);
+            break;
+        case 'd':
+            s.is_disk = true;
+            break;
+        case 's':
+            s.sums = true;
+            break;
+        default:
+            exit(2);
+        }
+    if (argc - optind != 2 || s.starts < 1 || s.starts > STARTS_MOST) {
+        fputs("usage: bench_cold TRACE CHECKPOINT [--rank N] [--readers N] [--pinned BYTES] [--starts N] [--disk] "
+              "[--sums]\n",
+              stderr);
+        exit(2);
+    }
+    return s;
 }
 
 int main(int argc, char **argv)
 {
-    lp_error err;
-    lp_trace *trace;
-    lp_checkpoint *checkpoint;
-    lp_cold_device d;
-    lp_cold_memory memory;
-    lp_plan *plan;
-    lp_cold_report report[STARTS];
-    double seconds[STARTS];
-    if (argc < 3) {
-        fputs("usage: bench_cold TRACE CHECKPOINT [RANK [READERS]]\n", stderr);
-        return 2;
-    }
+    const settings s = parse(argc, argv);
+    cold_run run;
+    lp_cold_report report[STARTS_MOST];
+    double seconds[STARTS_MOST], raw[STARTS_MOST], first = 0;
     need_gpu();
-    GOOD(lp_trace_open(&trace, argv[1], &err));
-    GOOD(lp_checkpoint_open(&checkpoint, argv[2], &err));
-    const int32_t rank = argc > 3 ? atoi(argv[3]) : 0;
-    const lp_cold_options options = {.readers = argc > 4 ? atoi(argv[4]) : 0};
-    const int32_t index = lp_trace_scope_find(trace, rank);
-    CHECK(index >= 0, "the trace has no rank %d", rank);
-    const lp_scope *scope = lp_trace_scope_at(trace, index);
-    GOOD(lp_cuda_device_open(&d, "cuda:0", &err));
-    double begin = now_seconds();
-    GOOD(lp_cold_memory_take(&memory, &d, trace, scope, NULL, &err));
-    GOOD(lp_bind(&plan, trace, scope, memory.list, memory.count, NULL, &err));
-    const double bound = now_seconds() - begin;
-    for (int i = 0; i < STARTS; i++) {
-        begin = i == 0 ? begin : now_seconds();
-        GOOD(lp_cold_load(&d, plan, checkpoint, &options, &report[i], &err));
+    lp_error err;
+    GOOD(lp_cuda_device_open(&run.device, "cuda:0", &err));
+    for (int i = 0; i < s.starts; i++) {
+        if (s.is_disk)
+            drop_caches();
+        const double begin = now_seconds();
+        if (i == 0)
+            first = cold_run_open(&run, argv[optind], argv[optind + 1], s.rank);
+        const lp_cold_options o = {.ring = run.ring, .readers = s.readers, .pinned = s.pinned};
+        GOOD(lp_cold_load(&run.device, run.plan, run.checkpoint, &o, &report[i], &err));
         seconds[i] = now_seconds() - begin;
+        if (s.is_disk) {
+            drop_caches();
+            raw[i] = cold_run_raw(&run, report[i].readers);
+        }
     }
-    const double ceiling = link_rate();
     const lp_cold_report *r = &report[0];
-    printf("rank %d: %.2f GB read in %lld reads, %.2f GB written, %lld names in %lld batches, %.2f GB straight\n", rank,
-           (double)r->bytes_read / 1e9, (long long)r->reads, (double)r->bytes_written / 1e9, (long long)r->names,
-           (long long)r->batches, (double)r->bytes_straight / 1e9);
-    printf("%d readers, %lld MiB pinned, %lld MiB of device memory; link %.2f GB/s; taking and binding %.3f s\n",
-           r->readers, (long long)(r->pinned_bytes >> 20), (long long)(r->device_bytes >> 20), ceiling, bound);
-    for (int i = 0; i < STARTS; i++)
-        print(i == 0 ? "first" : "again", seconds[i], &report[i], ceiling);
-    lp_plan_close(plan);
-    lp_cold_memory_give_back(&memory);
-    lp_cuda_device_close(&d);
-    lp_checkpoint_close(checkpoint);
-    lp_trace_close(trace);
+    const double link = link_rate(r->bytes_needed);
+    printf("rank %d: %.3f GB needed in %lld reads of %lld files, %.3f GB written, %lld names in %lld batches\n", s.rank,
+           (double)r->bytes_needed / 1e9, (long long)r->reads, (long long)r->files, (double)r->bytes_written / 1e9,
+           (long long)r->names, (long long)r->batches);
+    printf("%d readers, %lld MiB pinned, %lld MiB of device memory; link %.2f GB/s; opening, taking, binding %.1f ms; "
+           "ring's own link %.2f GB/s\n",
+           r->readers, (long long)(r->pinned_bytes >> 20), (long long)(r->device_bytes >> 20), link, first * 1e3,
+           lp_cold_ring_link_rate(run.ring) / 1e9);
+    for (int i = 0; i < s.starts; i++) {
+        print(i == 0 ? "first" : "again", seconds[i], &report[i], link);
+        if (s.is_disk)
+            printf("       bare reads of the same ranges %.3f s: load at %.3f of them\n", raw[i], raw[i] / seconds[i]);
+    }
+    if (s.sums)
+        cold_run_sums(&run);
+    cold_run_close(&run);
+    lp_cuda_device_close(&run.device);
     return 0;
 }

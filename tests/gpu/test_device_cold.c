@@ -11,9 +11,9 @@ static void test_loads(void **state)
     static const lp_cold_options options[] = {
         {0},
         {.readers = 1, .pinned = 1},
-        {.readers = 3, .slot = 4096},
-        {.readers = 16, .slot = 20000, .pinned = (int64_t)1 << 30},
-        {.readers = 5, .slot = 8 << 20, .pinned = 24 << 20},
+        {.readers = 3, .staging = 8 * 4096},
+        {.readers = 16, .staging = 8 * 20000, .pinned = (int64_t)1 << 30},
+        {.readers = 5, .staging = 64 << 20, .pinned = 24 << 20},
     };
     cold_bed b;
     lp_cold_device d;
@@ -41,7 +41,7 @@ static void test_faults(void **state)
     cold_bed b;
     lp_cold_device d;
     lp_error err;
-    const lp_cold_options o = {.readers = 4, .slot = 4096};
+    const lp_cold_options o = {.readers = 4, .staging = 8 * 4096};
     (void)state;
     cold_open_bed(&b);
     assert_ok(&b.w, lp_cuda_device_open(&d, "cuda", &b.w.err));

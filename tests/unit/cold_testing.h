@@ -15,6 +15,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 float model_neg_exp(float x)
@@ -27,8 +28,9 @@ typedef struct cold_faults {
     int64_t payload_off, reads, bytes;
     int64_t fail_at; /* number of the payload read; < 0: none */
     int64_t failure; /* -errno, or 0: an early end */
-    bool short_reads, interrupted;
-    const char *touch; /* path to change during read number fail_at */
+    bool short_reads, interrupted, refuses_direct, slow;
+    int64_t direct_reads, blocks; /* reads around the page cache; blocks of 4096 that all reads touched */
+    const char *touch;            /* path to change during read number fail_at */
 } cold_faults;
 
 typedef struct cold_bed {
@@ -45,11 +47,17 @@ typedef struct cold_bed {
 static inline int64_t cold_pread(void *context, int fd, void *buffer, size_t bytes, int64_t off)
 {
     cold_faults *f = context;
-    if (off < f->payload_off)
+    if (off + (int64_t)bytes <= f->payload_off)
         return lp_io_default()->pread(NULL, fd, buffer, bytes, off);
+    const bool is_direct = (fcntl(fd, F_GETFL) & O_DIRECT) != 0;
     pthread_mutex_lock(&f->lock);
     const int64_t number = f->reads++;
+    f->direct_reads += is_direct;
     pthread_mutex_unlock(&f->lock);
+    if (f->slow)
+        (void)nanosleep(&(struct timespec){.tv_nsec = 1000000 + number % 7 * 300000}, NULL);
+    if (f->refuses_direct && is_direct)
+        return -EINVAL;
     if (f->interrupted && number % 3 == 0)
         return -EINTR;
     if (number == f->fail_at && f->touch != NULL) {
@@ -59,10 +67,11 @@ static inline int64_t cold_pread(void *context, int fd, void *buffer, size_t byt
         return f->failure;
     }
     if (f->short_reads && bytes > 4099)
-        bytes = bytes / 2 + 1;
+        bytes = is_direct ? bytes / 8192 * 4096 : bytes / 2 + 1;
     const int64_t got = lp_io_default()->pread(NULL, fd, buffer, bytes, off);
     pthread_mutex_lock(&f->lock);
     f->bytes += got > 0 ? got : 0;
+    f->blocks += got > 0 ? (off + got + 4095) / 4096 - off / 4096 : 0;
     pthread_mutex_unlock(&f->lock);
     return got;
 }

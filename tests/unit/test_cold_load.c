@@ -5,7 +5,9 @@
  */
 #include "cold_testing.h"
 
+#include "replayer/device_cold_batches.h"
 #include "replayer/session.h"
+#include "replayer/source_ranges.h"
 
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -81,6 +83,15 @@ static int make(void *context, void **out)
 static int use(void *context, void *what)
 {
     (void)what;
+    return call_device(context);
+}
+
+/* Copies happen at once, but are not always seen to have. */
+static int query(void *context, void *mark, bool *is_past)
+{
+    host_device *h = context;
+    (void)mark;
+    *is_past = atomic_load(&h->calls) % 3 != 0;
     return call_device(context);
 }
 
@@ -167,9 +178,9 @@ static lp_cold_device host_table(host_device *h)
 {
     *h = (host_device){.fail_at = -1};
     return (lp_cold_device){
-        h,    error_text,   call_device,   take,          give_back,    pin,          unpin,  move,     move,
-        make, give_back,    use,           make,          give_back,    use_both,     use,    use_both, clear,
-        copy, program_open, program_close, program_bytes, program_fill, program_push, digests};
+        h,     error_text, call_device,  take,          give_back,     pin,          unpin,        move,   move,
+        make,  give_back,  use,          make,          give_back,     use_both,     use,          query,  use_both,
+        clear, copy,       program_open, program_close, program_bytes, program_fill, program_push, digests};
 }
 
 /* ---- tests ---- */
@@ -179,9 +190,9 @@ static void test_loads(void **state)
     static const lp_cold_options options[] = {
         {0},
         {.readers = 1, .pinned = 1},
-        {.readers = 3, .slot = 4096},
-        {.readers = 16, .slot = 20000, .pinned = (int64_t)1 << 30},
-        {.readers = 5, .slot = 8 << 20, .pinned = 24 << 20},
+        {.readers = 3, .staging = 8 * 4096},
+        {.readers = 16, .staging = 8 * 20000, .pinned = (int64_t)1 << 30},
+        {.readers = 5, .staging = 64 << 20, .pinned = 24 << 20},
     };
     cold_bed b;
     host_device h;
@@ -203,9 +214,126 @@ static void test_loads(void **state)
             assert_int_equal(r.derives_run, 3);
             assert_int_equal(r.bytes_written, needed - 2 * 48 - 12 + 24 + tied + 16 + 2 * 33 + 2 * 48 + 4);
             assert_true(r.pinned_bytes <= (options[i].pinned > LP_COLD_CHUNK ? options[i].pinned : (int64_t)128 << 20));
-            assert_true(i == 0 || options[i].slot > big || r.bytes_straight >= (options[i].slot == 0 ? 0 : big));
+            assert_true(i == 0 || options[i].staging / 8 > big ||
+                        r.bytes_straight >= (options[i].staging == 0 ? 0 : big));
             assert_int_equal(atomic_load(&h.blocks), 0);
         }
+    cold_close_bed(&b);
+}
+
+/* Blocks of 4096 that hold a needed byte of the file, each once. */
+static int64_t needed_blocks(const cold_bed *b)
+{
+    lp_cold_batches names = {.alloc = lp_alloc_default()};
+    lp_plan *plan;
+    image have = new_image(&b->w);
+    uint8_t *is_needed;
+    struct stat st;
+    lp_error err;
+    int64_t count = 0;
+    assert_int_equal(stat(b->path, &st), 0);
+    is_needed = calloc((size_t)st.st_size / 4096 + 1, 1);
+    plan = bind_image((world *)(uintptr_t)&b->w, &have, NULL);
+    assert_int_equal(lp_cold_names_list(&names, plan, b->ck, &err), LP_OK);
+    for (int64_t n = 0; n < names.names; n++) {
+        lp_ranges ranges;
+        const int64_t at = names.name[n].tensor->file_off;
+        lp_ranges_init(&ranges, lp_alloc_default());
+        assert_int_equal(lp_plan_entry_ranges(plan, &plan->entry[names.name[n].entry], &ranges, &err), LP_OK);
+        for (int64_t i = 0; i < ranges.count; i++)
+            for (int64_t k = (at + ranges.item[i].lo) / 4096; k <= (at + ranges.item[i].hi - 1) / 4096; k++)
+                is_needed[k] = 1;
+        lp_ranges_free(&ranges);
+    }
+    for (int64_t k = 0; k <= st.st_size / 4096; k++)
+        count += is_needed[k];
+    lp_plan_close(plan);
+    lp_cold_batches_free(&names);
+    free(is_needed);
+    free_image((world *)(uintptr_t)&b->w, &have);
+    return count;
+}
+
+/* Around the page cache: at most 1.01 times the blocks that hold needed bytes, and one for each batch that begins in a
+ * block of the one before. A refusal in the middle ends it without harm. */
+static void test_direct_reads(void **state)
+{
+    static const lp_cold_options options[] = {
+        {.reading = LP_COLD_READ_DIRECT},
+        {.reading = LP_COLD_READ_DIRECT, .pinned = 1, .staging = 1},
+        {.reading = LP_COLD_READ_DIRECT, .readers = 3, .pinned = 1 << 20, .staging = 8 << 20},
+    };
+    cold_bed b;
+    host_device h;
+    const lp_cold_device d = host_table(&h);
+    (void)state;
+    cold_open_bed(&b);
+    const int64_t blocks = needed_blocks(&b);
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
+        for (int faults = 0; faults < 4; faults++) {
+            lp_cold_report r;
+            b.f.short_reads = b.f.interrupted = faults == 1;
+            b.f.refuses_direct = faults == 2;
+            b.f.reads = b.f.direct_reads = b.f.blocks = 0;
+            b.f.fail_at = faults == 3 ? 2 : -1; /* one that fails for another reason */
+            b.f.failure = -EIO;
+            assert_ok(&b.w, cold_try(&b, &d, &options[i], &r, &b.w.err));
+            if (b.f.direct_reads == 0)
+                continue; /* the file system does not do it */
+            assert_int_equal(r.files_direct, faults < 2);
+            assert_true(faults != 0 || b.f.blocks <= blocks + blocks / 100 + r.batches + 3); /* 3: staged inputs */
+            assert_true(faults != 2 || r.bytes_read == r.bytes_needed || r.bytes_read < (blocks + r.batches) * 4096);
+        }
+    cold_close_bed(&b);
+}
+
+/* A ring serves loads of several sizes one after another, also behind one that failed. */
+static void test_a_ring_is_kept(void **state)
+{
+    static const lp_cold_options options[] = {
+        {.staging = 1, .pinned = 1, .readers = 1}, {0}, {.staging = 1 << 20, .pinned = 2 << 20}, {.readers = 5}};
+    cold_bed b;
+    host_device h;
+    lp_cold_ring *ring;
+    lp_error err;
+    const lp_cold_device d = host_table(&h);
+    (void)state;
+    cold_open_bed(&b);
+    assert_ok(&b.w, lp_cold_ring_new(&ring, &d, &b.platform, &b.w.err));
+    assert_true(lp_cold_ring_link_rate(ring) == 0);
+    for (size_t i = 0; i < 8; i++) {
+        lp_cold_options o = options[i % 4];
+        lp_cold_report r;
+        o.ring = ring;
+        b.f.reads = 0;
+        b.f.fail_at = 3;
+        b.f.failure = -EIO;
+        assert_int_equal(cold_try(&b, &d, &o, NULL, &err), LP_E_IO);
+        b.f.fail_at = -1;
+        assert_ok(&b.w, cold_try(&b, &d, &o, &r, &b.w.err));
+    }
+    assert_true(lp_cold_ring_link_rate(ring) > 0);
+    assert_true(atomic_load(&h.blocks) > 0);
+    lp_cold_ring_free(ring);
+    assert_int_equal(atomic_load(&h.blocks), 0);
+    cold_close_bed(&b);
+}
+
+/* Files that answer late, as those of a network do. */
+static void test_slow_files(void **state)
+{
+    cold_bed b;
+    host_device h;
+    lp_cold_report r;
+    const lp_cold_device d = host_table(&h);
+    const lp_cold_options o = {.readers = 16, .pinned = 1 << 20};
+    (void)state;
+    cold_open_bed(&b);
+    b.f.slow = true;
+    b.f.reads = 0;
+    assert_ok(&b.w, cold_try(&b, &d, &o, &r, &b.w.err));
+    /* 16 readers wait at a time: one alone would take a millisecond for each read. */
+    assert_true(r.nanoseconds < b.f.reads * 1000000);
     cold_close_bed(&b);
 }
 
@@ -219,7 +347,7 @@ static void test_faults_of_files(void **state)
     host_device h;
     lp_error err;
     const lp_cold_device d = host_table(&h);
-    const lp_cold_options o = {.readers = 4, .slot = 4096};
+    const lp_cold_options o = {.readers = 4, .staging = 8 * 4096};
     (void)state;
     cold_open_bed(&b);
     for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
@@ -255,7 +383,7 @@ static void test_faults_of_the_device(void **state)
     host_device h;
     lp_cold_report r;
     const lp_cold_device d = host_table(&h);
-    const lp_cold_options o = {.readers = 2, .slot = 4096};
+    const lp_cold_options o = {.readers = 2, .staging = 8 * 4096};
     lp_error err;
     (void)state;
     cold_open_bed(&b);
@@ -304,12 +432,12 @@ static void test_the_caller_can_stop(void **state)
     host_device h;
     lp_error err;
     const lp_cold_device d = host_table(&h);
-    const lp_cold_options o = {.readers = 4, .slot = 4096, .progress = stop_at_once};
+    const lp_cold_options o = {.readers = 4, .staging = 8 * 4096, .progress = stop_at_once};
     (void)state;
     cold_open_bed(&b);
     assert_int_equal(cold_try(&b, &d, &o, NULL, &err), LP_E_IO);
     assert_string_equal(err.text, "reading was stopped by the caller");
-    assert_int_equal(cold_try(&b, &d, &(lp_cold_options){.slot = -1}, NULL, &err), LP_E_ARGUMENT);
+    assert_int_equal(cold_try(&b, &d, &(lp_cold_options){.staging = -1}, NULL, &err), LP_E_ARGUMENT);
     cold_close_bed(&b);
 }
 
@@ -317,6 +445,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_loads),
+        cmocka_unit_test(test_direct_reads),
+        cmocka_unit_test(test_a_ring_is_kept),
+        cmocka_unit_test(test_slow_files),
         cmocka_unit_test(test_faults_of_files),
         cmocka_unit_test(test_faults_of_the_device),
         cmocka_unit_test(test_the_caller_can_stop),
