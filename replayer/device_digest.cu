@@ -4,7 +4,12 @@
 
 #include <cuda_runtime.h>
 
-enum { DIGEST_BLOCK = 256 };
+enum {
+    DIGEST_BLOCK = 256,
+    RESIDENT = 4, /* blocks on a processor: enough registers to have a whole chunk under way */
+    LONG_CHUNK = 8,
+    SHORT_CHUNK = 2
+};
 
 #define LANE0_STEP 0x9e3779b97f4a7c15u
 #define LANE1_STEP 0xc2b2ae3d27d4eb4fu
@@ -126,23 +131,25 @@ __device__ __forceinline__ void add_packet(sums &s, const uint64_t word[4], uint
     }
 }
 
-/* CHUNK packets a thread, a warp apart, each of two loads: 32 bytes in a row, or with HALVES the low and the high parts
- * of four words. With IN_ROW they all lie in one row of the fastest mode, and are located once. */
+/* Packets [from, to), CHUNK of them a thread, a warp apart, each of two loads: 32 bytes in a row, or with HALVES the
+ * low and the high parts of four words. With IN_ROW they all lie in one row of the fastest mode, and are located once.
+ */
 template <int CHUNK, bool HALVES, bool IN_ROW>
-__device__ __forceinline__ void sum_vectors(const lp_digest_job &job, const word_step &next, const char *data, sums &s)
+__device__ __forceinline__ void sum_vectors(const lp_digest_job &job, const word_step &next, const char *data,
+                                            uint32_t from, uint32_t to, sums &s)
 {
-    const uint32_t packets = static_cast<uint32_t>(job.packets), stride = gridDim.x * DIGEST_BLOCK * CHUNK;
+    const uint32_t stride = gridDim.x * DIGEST_BLOCK * CHUNK;
     const uint32_t warp = (blockIdx.x * DIGEST_BLOCK + threadIdx.x) / 32;
     const int64_t second = HALVES ? job.part_off : 16;
     const uint32_t row_off16 = 32 * job.near_mode[0].off16, row_pos = 32 * job.near_mode[0].pos;
 #pragma unroll 1
-    for (uint32_t first = warp * 32 * CHUNK + threadIdx.x % 32; first < packets; first += stride) {
+    for (uint32_t first = from + warp * 32 * CHUNK + threadIdx.x % 32; first < to; first += stride) {
         uint4 low[CHUNK], high[CHUNK];
         uint32_t pos[CHUNK], off16;
         locate_near(job, first, off16, pos[0]);
 #pragma unroll
         for (int j = 0; j < CHUNK; j++) {
-            const bool is_inside = IN_ROW || first + j * 32 < packets;
+            const bool is_inside = IN_ROW || first + j * 32 < to;
             if (IN_ROW && j > 0) {
                 pos[j] = pos[j - 1] + row_pos;
                 off16 += row_off16;
@@ -158,7 +165,7 @@ __device__ __forceinline__ void sum_vectors(const lp_digest_job &job, const word
 #pragma unroll
         for (int j = 0; j < CHUNK; j++) {
             const uint4 a = low[j], b = high[j];
-            if (!IN_ROW && first + j * 32 >= packets)
+            if (!IN_ROW && first + j * 32 >= to)
                 break;
             const uint64_t whole[4] = {join(a.x, a.y), join(a.z, a.w), join(b.x, b.y), join(b.z, b.w)};
             const uint64_t halves[4] = {join(a.x, b.x), join(a.y, b.y), join(a.z, b.z), join(a.w, b.w)};
@@ -170,13 +177,17 @@ __device__ __forceinline__ void sum_vectors(const lp_digest_job &job, const word
 template <bool HALVES>
 __device__ __forceinline__ void sum_packets(const lp_digest_job &job, const word_step &next, const char *data, sums &s)
 {
-    const uint32_t row = job.mode[0].extent.value;
-    if (row % (32 * 8) == 0)
-        sum_vectors<8, HALVES, true>(job, next, data, s);
-    else if (row % (32 * 2) == 0)
-        sum_vectors<2, HALVES, true>(job, next, data, s);
-    else
-        sum_vectors<2, HALVES, false>(job, next, data, s);
+    const uint32_t row = job.mode[0].extent.value, packets = static_cast<uint32_t>(job.packets);
+    if (row % (32 * LONG_CHUNK) == 0) {
+        /* What is left when all blocks have had equally many long chunks is spread over all of them by short ones. */
+        const uint32_t turn = gridDim.x * DIGEST_BLOCK * LONG_CHUNK, even = packets / turn * turn;
+        sum_vectors<LONG_CHUNK, HALVES, true>(job, next, data, 0, even, s);
+        sum_vectors<SHORT_CHUNK, HALVES, true>(job, next, data, even, packets, s);
+    } else if (row % (32 * SHORT_CHUNK) == 0) {
+        sum_vectors<SHORT_CHUNK, HALVES, true>(job, next, data, 0, packets, s);
+    } else {
+        sum_vectors<SHORT_CHUNK, HALVES, false>(job, next, data, 0, packets, s);
+    }
 }
 
 template <bool SMALL> __device__ __forceinline__ void sum_words(const lp_digest_job &job, const char *data, sums &s)
@@ -210,7 +221,7 @@ __device__ __noinline__ void sum_odd(const lp_digest_job &job, const char *data,
 }
 
 template <bool SMALL>
-__global__ void __launch_bounds__(DIGEST_BLOCK)
+__global__ void __launch_bounds__(DIGEST_BLOCK, RESIDENT)
     value_sum(const __grid_constant__ lp_digest_job job, const __grid_constant__ word_step next, const char *data,
               uint64_t *sum)
 {

@@ -55,6 +55,47 @@ static void gather(const lp_form *form, const uint8_t *data, uint8_t *out)
     }
 }
 
+/* So large that all blocks have long chunks, and something is left over: in a row, and words across. */
+static void test_large(uint64_t *state)
+{
+    const lp_form forms[] = {
+        {.unit = 2, .ndim = 2, .shape = {9001, 8192}, .stride = {16384, 2}},
+        {.unit = 4, .ndim = 3, .shape = {3, 16384, 768}, .stride = {16384 * 768 * 4, 4, 16384 * 4}},
+    };
+    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
+        lp_form form = forms[i];
+        lp_digest_job job;
+        lp_value_sum wanted = {{0, 0}}, seen;
+        char *device;
+        uint64_t *sum;
+        form.bytes = form.unit;
+        for (int d = 0; d < form.ndim; d++)
+            form.bytes *= form.shape[d];
+        form.span = form.bytes;
+        uint8_t *host = malloc((size_t)form.bytes), *logical = malloc((size_t)form.bytes);
+        CHECK(host != NULL && logical != NULL, "no memory");
+        for (int64_t b = 0; b + 8 <= form.bytes; b += 8) {
+            const uint64_t word = next_random(state);
+            memcpy(host + b, &word, 8);
+        }
+        gather(&form, host, logical);
+        lp_value_sum_add(&wanted, 0, logical, form.bytes);
+        CUDA(cudaMalloc((void **)&device, (size_t)form.bytes));
+        CUDA(cudaMalloc((void **)&sum, 16));
+        CUDA(cudaMemcpy(device, host, (size_t)form.bytes, cudaMemcpyHostToDevice));
+        CHECK(lp_digest_job_of(&job, &form, (uint64_t)(uintptr_t)device, NULL) == LP_OK, "no job");
+        CHECK(job.has_vectors && job.mode[0].extent.value % 256 == 0, "large tensor %zu is not read in long rows", i);
+        CUDA(cudaMemset(sum, 0, 16));
+        CUDA(lp_device_value_sum(&job, device, sum, NULL));
+        CUDA(cudaMemcpy(&seen, sum, 16, cudaMemcpyDeviceToHost));
+        CHECK(memcmp(&seen, &wanted, sizeof seen) == 0, "large tensor %zu has another digest", i);
+        CUDA(cudaFree(device));
+        CUDA(cudaFree(sum));
+        free(host);
+        free(logical);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const long tensors = argc > 1 ? strtol(argv[1], NULL, 10) : 3000;
@@ -95,6 +136,8 @@ int main(int argc, char **argv)
         words += !job.is_odd && !job.has_vectors;
     }
     CHECK(odd > 0 && vectors > long_rows && words > 0 && long_rows > 0, "a way of reading was not tested");
+
+    test_large(&state);
 
     /* Two rows change places: same words, other digest. */
     const lp_form rows = {.unit = 256, .bytes = 1024, .span = 1024, .ndim = 1, .shape = {4}, .stride = {256}};
