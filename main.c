@@ -203,5 +203,6 @@ int main(int argc, char **argv)
     const int exit_code = run(&cli, argc, argv);
     lp_cli_progress_end(&cli);
     lp_cli_abandon_output(&cli);
+    lp_cli_forget(&cli);
     return exit_code;
 }

@@ -63,6 +63,34 @@ static int take_global(lp_cli *cli, int index, bool negated, const char *value)
     return 0;
 }
 
+/* Options whose value is a list ("ID=LEVEL,...") may be given several times: they add up. */
+static bool is_list(const lp_option *o)
+{
+    const size_t n = strlen(o->value);
+    return n > 4 && strcmp(o->value + n - 4, ",...") == 0;
+}
+
+static int add_to_list(lp_cli_state *s, int index, const char *value)
+{
+    const size_t bytes = strlen(s->value[index]) + strlen(value) + 2;
+    char *whole = malloc(bytes);
+    if (whole == NULL)
+        return LP_EXIT_ENVIRONMENT;
+    snprintf(whole, bytes, "%s,%s", s->value[index], value);
+    free(s->list[index]);
+    s->value[index] = s->list[index] = whole;
+    return 0;
+}
+
+void lp_cli_forget(lp_cli *cli)
+{
+    lp_cli_state *s = cli->state;
+    for (int i = 0; i < LP_CLI_OPTIONS_MAX; i++) {
+        free(s->list[i]);
+        s->list[i] = NULL;
+    }
+}
+
 static int take_own(lp_cli *cli, int index, bool negated, const char *value)
 {
     lp_cli_state *s = cli->state;
@@ -73,6 +101,8 @@ static int take_own(lp_cli *cli, int index, bool negated, const char *value)
     }
     if (o->choices != NULL && !chosen(o->choices, value))
         return lp_cli_usage(cli, "--%s takes one of %s, not '%s'", o->name, o->choices, lp_cli_clean(value));
+    if (s->value[index] != NULL && is_list(o))
+        return add_to_list(s, index, value);
     s->value[index] = value;
     return 0;
 }

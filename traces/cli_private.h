@@ -9,6 +9,7 @@ enum { LP_CLI_OPTIONS_MAX = 48 };
 
 typedef struct lp_cli_state {
     const char *value[LP_CLI_OPTIONS_MAX]; /* by place in the command's table; flags hold "1" or "0"; NULL: not given */
+    char *list[LP_CLI_OPTIONS_MAX];        /* what a list that was given several times adds up to, else NULL */
     int log_level;
     int progress; /* 1 asked for, 0 forbidden, -1 automatic */
     bool color_always, color_never;
@@ -30,6 +31,9 @@ int lp_cli_parse_global(lp_cli *cli, int argc, char **argv, int *verb);
 
 /* Parses argv[1..] (argv[0] is the verb) by the command's table. Returns 0 or an exit code. */
 int lp_cli_parse(lp_cli *cli, int argc, char **argv);
+
+/* Frees what the parser allocated. */
+void lp_cli_forget(lp_cli *cli);
 
 /* Decides on colours once all options are known. */
 void lp_cli_settle(lp_cli *cli);

@@ -8,4 +8,5 @@ refuse "layers.1.experts.1.w2_input_scale" -> "layers.1.scales" op="aten.max" re
 END names=8 scopes=1 records=4 derives=0 refusals=4|'
 loadplan diff good.lpt pr.lpt --rule dest_vanished=allow && exit 9
 echo "exit $?"
+loadplan diff good.lpt pr.lpt --rule dest_vanished=allow --rule copy_became_refusal=warn,map_changed=deny --numstat
 loadplan diff --against pr.lpt good.lpt --rule dest_added=allow -v
