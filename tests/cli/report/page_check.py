@@ -10,6 +10,26 @@ ALLOWED = {"html", "head", "meta", "title", "style", "body", "h1", "h2", "h3", "
            "pattern", "path", "rect"}
 
 
+def luminance(colour):
+    if len(colour) == 4:
+        colour = "#" + "".join(c * 2 for c in colour[1:])
+    parts = [int(colour[i:i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrasts(style):
+    """The worst contrast of text on its ground, in light, dark and print."""
+    worst, colours = 99, {}
+    for scheme in re.findall(r":root\{([^}]*)\}", style):
+        colours |= dict(re.findall(r"--([a-z0-9]+):(#[0-9a-f]{3,6})", scheme))
+        for ground in ("ground", "card"):
+            for ink in ("ink", "soft", "deny", "warn", "fine"):
+                a, b = sorted((luminance(colours[ground]), luminance(colours[ink])), reverse=True)
+                worst = min(worst, (a + 0.05) / (b + 0.05))
+    return worst
+
+
 class Page(html.parser.HTMLParser):
     def __init__(self):
         super().__init__(convert_charrefs=True)
@@ -53,5 +73,6 @@ for path in sys.argv[1:]:
     assert not re.search(r"https?:|//[a-z]", text), "a reference to elsewhere"
     assert all(c >= " " or c == "\n" for c in text), "a control character"
     assert "prefers-color-scheme:dark" in style and "@media print" in style
+    assert len(re.findall(r":root\{", style)) == 3 and contrasts(style) >= 4.5, contrasts(style)
     assert page.seen["svg"] == text.count("<title>") - 1 + text.count('aria-hidden="true"'), "an svg without words"
     print(path, len(page.ids), "ids", page.seen["section"], "rows", page.seen["rect"], "rectangles")
