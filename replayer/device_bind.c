@@ -217,12 +217,10 @@ void lp_device_unbind(lp_plan *plan)
     c->give_pinned(c->context, side->spill);
     if (is_in)
         c->leave(c->context, before);
-    void *const owned[] = {side->step,       side->item,      side->entry_item, side->unit_of_group,
-                           side->unit,       side->unit_item, side->unit_entry, side->unit_job,
-                           side->entry_unit, side->stage,     side->check_job,  side->entry_first_unit,
-                           side->outcome};
-    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
-        lp_release(side->alloc, owned[i]);
+    lp_device_units_free(side);
+    lp_release(side->alloc, (void *)side->stage);
+    lp_release(side->alloc, side->check_job);
+    lp_release(side->alloc, side->outcome);
     if (side->owns_calls)
         lp_cuda_calls_close(&side->calls);
     lp_release(side->alloc, side);

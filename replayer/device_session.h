@@ -141,7 +141,8 @@ lp_status lp_bind_with(lp_plan **out, const lp_trace *trace, const lp_scope *sco
                        int64_t ndest, const lp_bind_options *options, const lp_device_calls *calls, lp_error *err);
 
 /* device_units.c: units, items and who waits for whom. */
-lp_status lp_device_units(lp_plan *plan, lp_device_side *side, lp_error *err);
+lp_status lp_device_units(const lp_plan *plan, lp_device_side *side, lp_error *err);
+void lp_device_units_free(lp_device_side *side);
 
 /* Where the slot of an entry begins and ends, in bytes of its tensor: multiples of LP_SLOT_ALIGN, so that what lies at
  * an even address in a tensor lies at one in its slot. */

@@ -263,7 +263,16 @@ static lp_status list_members(const lp_plan *plan, lp_device_side *side, pairs *
     return list_jobs(plan, side, err);
 }
 
-lp_status lp_device_units(lp_plan *plan, lp_device_side *side, lp_error *err)
+void lp_device_units_free(lp_device_side *side)
+{
+    void *const owned[] = {
+        side->step,      side->item,       side->entry_item, side->unit_of_group,    side->unit,
+        side->unit_item, side->unit_entry, side->unit_job,   side->entry_first_unit, side->entry_unit};
+    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
+        lp_release(side->alloc, owned[i]);
+}
+
+lp_status lp_device_units(const lp_plan *plan, lp_device_side *side, lp_error *err)
 {
     pairs items = {.count = 0}, waits = {.count = 0};
     LP_TRY(number_units(plan, side, err));

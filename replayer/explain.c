@@ -2,6 +2,7 @@
 /* What a load costs: the scope is bound to meta tensors, and the plan that comes out is counted. */
 #include "replayer/explain.h"
 #include "replayer/plan.h"
+#include "replayer/push_order.h"
 #include "replayer/source_ranges.h"
 #include "traces/family.h"
 
@@ -324,4 +325,13 @@ void lp_family_costs_free(lp_family_costs *f)
     lp_strings_free(&f->names);
     lp_release(f->platform.alloc, f->cost);
     lp_release(f->platform.alloc, f);
+}
+
+lp_status lp_push_order_make(lp_push_order **out, const lp_trace *trace, int32_t scope_index, lp_error *err)
+{
+    lp_plan *plan;
+    LP_TRY(bind_meta(trace, scope_index, &plan, err));
+    const lp_status status = lp_push_order_of(out, plan, err); /* its names are the trace's */
+    lp_plan_close(plan);
+    return status;
 }

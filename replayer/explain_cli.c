@@ -264,6 +264,7 @@ int lp_cli_explain(lp_cli *cli)
     const char *path = is_dry_run ? NULL : lp_cli_text(cli, "output", NULL);
     const char *tensor = is_dry_run ? NULL : lp_cli_text(cli, "tensor", NULL);
     const char *format = lp_cli_text(cli, "format", "text");
+    const bool shows_order = !is_dry_run && lp_cli_flag(cli, "push-order", false);
     explainer x = {.cli = cli, .job = &job};
     lp_cli_rates_default(&x.rates);
     if (!is_dry_run && lp_cli_flag(cli, "world", false))
@@ -283,7 +284,9 @@ int lp_cli_explain(lp_cli *cli)
     if (exit_code != 0)
         return exit_code;
     exit_code = lp_cli_job_open(&job, cli, needs_checkpoint, "all");
-    if (exit_code == 0)
+    if (exit_code == 0 && shows_order)
+        exit_code = lp_cli_explain_order(&job, strcmp(format, "json") == 0);
+    else if (exit_code == 0)
         exit_code =
             tensor != NULL ? lp_cli_explain_tensor(&job, tensor) : explain_ranks(&x, strcmp(format, "json") == 0);
     lp_cli_job_close(&job);

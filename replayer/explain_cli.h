@@ -24,4 +24,7 @@ int64_t lp_cli_duration_ns(int64_t bytes, int64_t rate);
 /* explain_tensor_cli.c: one destination and its sources, as text or as a picture. 0, or an exit code. */
 int lp_cli_explain_tensor(lp_cli_job *job, const char *name);
 
+/* explain_order_cli.c: the order of pushes of every rank of the job. 0, or an exit code. */
+int lp_cli_explain_order(const lp_cli_job *job, bool is_json);
+
 #endif

@@ -497,6 +497,24 @@ LP_API lp_status lp_attachment_abandon(lp_attachment *a, bool is_torn, lp_error 
 /* Unmaps. A lease that is still held counts as torn. Plans that are bound to the memory must be closed before. */
 LP_API void lp_attachment_close(lp_attachment *a);
 
+/* ---- the order of pushes ----------------------------------------------------------------------------------------- */
+
+/* An order in which layerwise sessions need little staging: commit group by commit group, the largest name of each
+ * last. Names that the plan does not load are not in it. */
+typedef struct lp_push_order lp_push_order;
+typedef struct lp_push_step {
+    const char *name, *group; /* group: of the commit group that it belongs to; "" when only checks read it */
+    lp_handle handle;
+    int64_t host_staging, device_staging; /* bytes that wait when it has been pushed */
+} lp_push_step;
+LP_API lp_status lp_push_order_make(lp_push_order **out, const lp_trace *trace, int32_t scope_index, lp_error *err);
+LP_API int64_t lp_push_order_count(const lp_push_order *o);
+LP_API const lp_push_step *lp_push_order_at(const lp_push_order *o, int64_t index); /* NULL when out of range */
+/* The smallest budgets with which this order is never refused: staging of sessions in host memory, and on a device
+ * (without a spill) for tensors in device memory. */
+LP_API void lp_push_order_peaks(const lp_push_order *o, int64_t *host, int64_t *device);
+LP_API void lp_push_order_free(lp_push_order *o);
+
 #ifdef __cplusplus
 }
 #endif

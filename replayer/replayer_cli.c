@@ -65,6 +65,7 @@ static const lp_option explain_options[] = {
     {"world", 0, NULL, NULL, "show instead what all ranks together read and what a sync moves"},
     {"trainer", 0, "TRACE", NULL, "of --world: what the sending ranks hold (default: everything)"},
     {"senders", 0, "N", NULL, "of --world: sending ranks that hold everything (default 1)"},
+    {"push-order", 0, NULL, NULL, "show instead in which order a layerwise reload stages least, and its peaks"},
     {"tensor", 0, "NAME", NULL, "show instead where the bytes of one destination come from"},
     {"format", 0, "FORMAT", "text|json|svg", "how to print (default text); svg is a picture of --tensor"},
     {"output", 'o', "FILE", NULL, "write there instead of standard output"},
