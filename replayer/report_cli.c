@@ -4,7 +4,7 @@
 
 static const int64_t LOOKS = INT64_C(1) << 28;
 
-/* Per scope what a load costs; the rows of all scopes stay expanded. */
+/* What a load costs is counted of the ranks that the page has room for; the rows of all scopes stay expanded. */
 static lp_status open_side(lp_report_side *side, lp_cli *cli, const char *path, lp_error *err)
 {
     side->path = path;
@@ -13,7 +13,8 @@ static lp_status open_side(lp_report_side *side, lp_cli *cli, const char *path, 
     side->cost = lp_allocate_zero(NULL, (size_t)side->rows.scope_count * sizeof *side->cost);
     if (side->cost == NULL)
         return lp_fail_memory(err);
-    for (int32_t i = 0; i < side->rows.scope_count; i++)
+    side->costs = side->rows.scope_count < REPORT_RANKS ? side->rows.scope_count : REPORT_RANKS;
+    for (int32_t i = 0; i < side->costs; i++)
         LP_TRY(lp_explain(&side->cost[i], side->trace, i, err));
     return LP_OK;
 }

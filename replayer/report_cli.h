@@ -16,7 +16,8 @@ typedef struct lp_report_side {
     const char *path;
     lp_trace *trace;
     lp_report_rows rows;
-    lp_explanation *cost; /* per scope */
+    lp_explanation *cost; /* per scope, of the first `costs` */
+    int32_t costs;
 } lp_report_side;
 
 typedef struct lp_report_page {

@@ -237,7 +237,7 @@ void lp_report_write_ranks(const lp_report_page *page)
 {
     FILE *out = page->out;
     const lp_trace *t = page->now.trace, *old = page->base.trace;
-    const int32_t count = lp_trace_scope_count(t);
+    const int32_t count = page->now.costs, all = lp_trace_scope_count(t);
     int64_t most = 0, least = INT64_MAX;
     char a[32], b[32], c[32], d[32];
     for (int32_t i = 0; i < count; i++) {
@@ -245,24 +245,24 @@ void lp_report_write_ranks(const lp_report_page *page)
         least = page->now.cost[i].bytes_read < least ? page->now.cost[i].bytes_read : least;
     }
     int64_t scale = most;
-    for (int32_t i = 0; old != NULL && i < lp_trace_scope_count(old); i++)
+    for (int32_t i = 0; i < page->base.costs; i++)
         scale = page->base.cost[i].bytes_read > scale ? page->base.cost[i].bytes_read : scale;
     fputs("<h2 id=\"ranks\">Balance of the ranks</h2>\n", out);
     if (count > 1)
-        fprintf(out, "<p>The busiest rank reads %s, the idlest %s%s.</p>\n", lp_format_bytes(a, most),
+        fprintf(out, "<p>The busiest of these ranks reads %s, the idlest %s%s.</p>\n", lp_format_bytes(a, most),
                 lp_format_bytes(b, least), most == least ? ": they are even" : "");
     fprintf(out,
             "<div class=\"scroll\"><table><thead><tr><th>rank</th><th class=\"wide\">reads%s</th><th class=\"n\">reads"
             "</th><th class=\"n\">writes</th><th class=\"n\">stages</th><th class=\"n\">derives</th><th class=\"n\">"
             "fallbacks</th></tr></thead><tbody>\n",
             old != NULL ? " (thin: the base)" : "");
-    for (int32_t i = 0; i < count && i < REPORT_RANKS; i++) {
+    for (int32_t i = 0; i < count; i++) {
         const lp_explanation *e = &page->now.cost[i];
         const int32_t rank = lp_scope_rank(lp_trace_scope_at(t, i));
         const int32_t other = old != NULL ? lp_trace_scope_find(old, rank) : -1;
         fprintf(out, "<tr><td>%" PRId32 "</td><td class=\"wide\">", rank);
         print_bar(out, "bar", e->bytes_read, scale);
-        if (other >= 0)
+        if (other >= 0 && other < page->base.costs)
             print_bar(out, "bar old", page->base.cost[other].bytes_read, scale);
         fprintf(out,
                 "</td><td class=\"n\">%s</td><td class=\"n\">%s</td><td class=\"n\">%s</td><td class=\"n\">%s</td>"
@@ -272,6 +272,6 @@ void lp_report_write_ranks(const lp_report_page *page)
                 lp_format_count((char[32]){0}, e->fallbacks));
     }
     fputs("</tbody></table></div>\n", out);
-    if (count > REPORT_RANKS)
-        fprintf(out, "<p class=\"soft\">%" PRId32 " more ranks are not shown.</p>\n", count - REPORT_RANKS);
+    if (all > count)
+        fprintf(out, "<p class=\"soft\">%" PRId32 " more ranks are not shown.</p>\n", all - count);
 }
