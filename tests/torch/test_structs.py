@@ -15,7 +15,7 @@ STRUCTS = {
     "lp_checkpoint_file": _library.CheckpointFile, "lp_recorder_options": _library.RecorderOptions, "lp_rule": _library.Rule,
     "lp_finding": _library.RawFinding, "lp_destination_memory": _library.DestinationMemory,
     "lp_bind_options": _library.BindOptions, "lp_session_options": _library.SessionOptions, "lp_buffer": _library.Buffer,
-    "lp_report": _library.RawReport,
+    "lp_report": _library.RawReport, "lp_trace_header": _library.TraceHeader,
 }
 
 
@@ -35,7 +35,7 @@ class Structs(unittest.TestCase):
             said = dict(line.split() for line in subprocess.run([binary], check=True, capture_output=True,
                                                                 text=True).stdout.splitlines())
         for name, mirror in STRUCTS.items():
-            if name == "lp_bind_options":
+            if "later" in dict(mirror._fields_):  # what the library passes or fills may grow
                 self.assertLessEqual(int(said[name]), ctypes.sizeof(mirror), name)
             else:
                 self.assertEqual(int(said[name]), ctypes.sizeof(mirror), name)

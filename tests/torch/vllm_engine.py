@@ -42,21 +42,21 @@ def engine(folder, load_format="loadplan", extra=None, **options):
                          enable_prefix_caching=False, load_format=load_format, model_loader_extra_config=extra or {}), **options})
 
 
-def tokens(llm):
+def tokens(llm, count=12):
     from vllm import SamplingParams
     said = llm.generate([{"prompt_token_ids": p} for p in PROMPTS],
-                        SamplingParams(temperature=0, max_tokens=12, detokenize=False), use_tqdm=False)
+                        SamplingParams(temperature=0, max_tokens=count, detokenize=False), use_tqdm=False)
     return [list(one.outputs[0].token_ids) for one in said]
 
 
-def in_child(function, *arguments):
+def in_child(function, *arguments, **options):
     """The result of a call in a forked child; its exception's text is raised here."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reader)
         try:
-            result = True, function(*arguments)
+            result = True, function(*arguments, **options)
         except BaseException:  # noqa: BLE001
             result = False, traceback.format_exc()
         with os.fdopen(writer, "wb") as f:

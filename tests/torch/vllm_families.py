@@ -197,6 +197,60 @@ FAMILIES = {
 }
 
 
+def _linears(tensors):
+    """Stems of the linear layers' weights, routers and heads left out, and their rows and columns."""
+    return [(name.removesuffix("weight"), *tensors[name].shape) for name in list(tensors) if name.endswith("_proj.weight")]
+
+
+def awq(tensors, config):
+    config["quantization_config"] = {"quant_method": "awq", "bits": 4, "group_size": 32, "zero_point": True, "version": "gemm",
+                                     "modules_to_not_convert": ["lm_head", "gate"]}
+    for stem, rows, columns in _linears(tensors):
+        del tensors[stem + "weight"]
+        tensors[stem + "qweight"] = (torch.int32, (columns, rows // 8))
+        tensors[stem + "qzeros"] = (torch.int32, (columns // 32, rows // 8))
+        tensors[stem + "scales"] = (torch.float16, (columns // 32, rows))
+    return tensors, config
+
+
+def gptq(tensors, config):
+    config["quantization_config"] = {"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": False, "sym": True,
+                                     "lm_head": False}
+    for stem, rows, columns in _linears(tensors):
+        del tensors[stem + "weight"]
+        tensors[stem + "qweight"] = (torch.int32, (columns // 8, rows))
+        tensors[stem + "qzeros"] = (torch.int32, (columns // 32, rows // 8))
+        tensors[stem + "scales"] = (torch.float16, (columns // 32, rows))
+        tensors[stem + "g_idx"] = (torch.int32, (columns,))
+    return tensors, config
+
+
+def int8(tensors, config):
+    weights = {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "channel", "dynamic": False}
+    inputs = {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "token", "dynamic": True}
+    config["quantization_config"] = {
+        "quant_method": "compressed-tensors", "format": "int-quantized", "quantization_status": "compressed",
+        "ignore": ["lm_head"], "config_groups": {"group_0": {"targets": ["Linear"], "input_activations": inputs,
+                                                             "output_activations": None, "weights": weights}}}
+    for stem, rows, columns in _linears(tensors):
+        tensors[stem + "weight"] = (torch.int8, (rows, columns))
+        tensors[stem + "weight_scale"] = (torch.bfloat16, (rows, 1))
+    return tensors, config
+
+
+def fp8_channel(tensors, config):
+    tensors, config = int8(tensors, config)
+    group = config["quantization_config"]["config_groups"]["group_0"]
+    config["quantization_config"]["format"] = "float-quantized"
+    group["weights"]["type"] = group["input_activations"]["type"] = "float"
+    return {name: (torch.float8_e4m3fn, form[1]) if isinstance(form, tuple) and form[0] is torch.int8 else form
+            for name, form in tensors.items()}, config
+
+
+CHANGES = {"nvfp4": _nvfp4, "fp8_static": fp8_static, "block_fp8": block_fp8, "int4": int4_packed, "awq": awq, "gptq": gptq,
+           "int8": int8, "fp8_channel": fp8_channel}
+
+
 def random_payload(form, generator):
     dtype, shape = form if isinstance(form, tuple) else (form.dtype, tuple(form.shape))
     if dtype == torch.float8_e4m3fn:

@@ -4,6 +4,7 @@
 python vllm_loaders.py [family ...] prints a row for each family and layout; exit code 1 when bytes differ.
 """
 import collections
+import json
 import os
 import sys
 import tempfile
@@ -71,6 +72,49 @@ def one_rank(folder, tp, rank, ep, out):
                 denied=[f"{f.rule} {f.tensor}" for f in trace.check() if f.level == "deny"],
                 reasons=sorted({f"{r['operation']}: {r['reason']} ({r['file']}:{r['line']})" for r in trace.refusals}),
                 kinds=sorted({r["kind"] for r in trace.query("SELECT DISTINCT kind FROM v_records")}))
+
+
+def processed_tensors(folder, tp, rank, ep):
+    """What vLLM's loader and its post-load processing really make."""
+    config, model = loadplan.vllm.start(folder, tp, rank, ep)
+    zero(model)
+    model.load_weights(loadplan.vllm.weights(config, model))
+    loadplan.vllm.process(config, model)
+    return {name: data(t).numpy().tobytes() for name, t in named_tensors(model).items() if t.layout is torch.strided}
+
+
+def zero(model):
+    for tensor in model.parameters():
+        torch.empty(0, dtype=torch.uint8).set_(tensor.data.untyped_storage()).zero_()
+
+
+def one_rank_processed(folder, tp, rank, ep, real):
+    """Records loading and processing as one, replays into blank tensors of the processed form, compares with `real`."""
+    config, model = loadplan.vllm.start(folder, tp, rank, ep)
+    zero(model)
+    initial = {name: t.detach().clone() for name, t in named_tensors(model).items() if t.layout is torch.strided}
+    trace = loadplan.vllm.record(folder, config, model, processed=True)
+    blank, storages = {}, {}
+    for row in trace.query("SELECT * FROM v_destinations"):
+        dtype = loadplan._storages._BY_NUMBER[next(i + 1 for i, d in enumerate(loadplan._files.DTYPES) if d == row["dtype"])]
+        size = int(row["storage_bytes"])
+        storage = storages.setdefault(row["storage"], torch.zeros(max(size, 1), dtype=torch.uint8).untyped_storage())
+        stride = [int(s) // dtype.itemsize for s in json.loads(row["stride"])]
+        blank[row["name"]] = torch.empty(0, dtype=dtype).set_(storage, int(row["storage_offset"]) // dtype.itemsize,
+                                                              json.loads(row["shape"]), stride)
+    for name, t in initial.items():
+        if name in blank and blank[name].shape == t.shape and blank[name].dtype == t.dtype:
+            blank[name].copy_(t)
+    with loadplan.Session(trace, blank, "direct", allow_fallbacks=True) as session:
+        session.push_checkpoint(folder)
+    fallback = {r["destination"] for r in trace.refusals}
+    written = {r["destination"] for table in ("v_records", "v_derives") for r in
+               trace.query(f"SELECT DISTINCT destination FROM {table}")} - fallback
+    differs = [name for name in sorted(written) if name in real and data(blank[name]).numpy().tobytes() != real[name]]
+    return dict(compared=len(written & set(real)), fallback=len(fallback & set(real)), rebound=len(trace.rebound),
+                derives=int(trace.query("SELECT count(*) AS n FROM v_derives")[0]["n"]),
+                refusals=len({r["name"] for r in trace.refusals}), differs=differs,
+                reasons=dict(collections.Counter(f"{r['operation']} at {r['file']}:{r['line']}" for r in trace.refusals)))
 
 
 def in_child(function, *arguments):

@@ -3,8 +3,8 @@
 
 from ._library import LoadplanError
 from ._record import Recording, capture, record
-from ._session import Plan, Report, Session, replay
+from ._session import Bundle, Plan, Report, Session, replay
 from ._trace import Finding, Findings, FindingsError, Trace
 
-__all__ = ["Finding", "Findings", "FindingsError", "LoadplanError", "Plan", "Recording", "Report", "Session", "Trace",
-           "capture", "record", "replay"]
+__all__ = ["Bundle", "Finding", "Findings", "FindingsError", "LoadplanError", "Plan", "Recording", "Report",
+           "Session", "Trace", "capture", "record", "replay"]

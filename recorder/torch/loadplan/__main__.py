@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""python -m loadplan record --model DIR [--loader vllm | MODULE:FUNCTION] [--tp N --rank R] [--ep] -o FILE"""
+"""python -m loadplan record --model DIR [--loader vllm | MODULE:FUNCTION] [--tp N --rank R] [--ep] [--processed] -o FILE"""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ checkpoint that fails.
 def _load_vllm(options):
     from . import vllm
     config, model = vllm.start(options.model, options.tp, options.rank, options.ep)
-    return vllm.record(options.model, config, model)
+    return vllm.record(options.model, config, model, options.processed)
 
 
 def _load_own(options):
@@ -44,6 +44,8 @@ def _say(trace, path: str) -> int:
     kinds = ", ".join(f"{n} {kind}" for kind, n in sorted(count.items())) or "no records"
     refused = {row["name"] for row in refusals}
     print(f"{path}: {kinds}; {derives} derives, {len(refused)} refusals")
+    if trace.rebound:
+        print(f"  rebound: {len(trace.rebound)} tensors are others after the load, such as '{trace.rebound[0]}'")
     for place in sorted({(r["operation"], r["reason"], r["file"], r["line"]) for r in refusals}, key=str):
         names = sorted({r["name"] for r in refusals if (r["operation"], r["reason"], r["file"], r["line"]) == place})
         print(f"  {place[0]} ({place[1]}) at {place[2]}:{place[3]}: '{names[0]}'"
@@ -62,6 +64,7 @@ def main(arguments=None) -> int:
     one.add_argument("--tp", type=int, default=1)
     one.add_argument("--rank", type=int, default=0)
     one.add_argument("--ep", action="store_true", help="split whole experts over the ranks")
+    one.add_argument("--processed", action="store_true", help="with vLLM: its post-load processing as well")
     one.add_argument("-o", "--output", required=True, metavar="FILE")
     one.add_argument("-f", "--force", action="store_true", help="replace FILE")
     one.add_argument("--fail-on-refusal", action="store_true", help="exit with 1 when a name was refused")

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import sys
 
-_DTYPES = ("BOOL", "F4", "F6_E2M3", "F6_E3M2", "U8", "I8", "F8_E5M2", "F8_E4M3", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ",
+DTYPES = ("BOOL", "F4", "F6_E2M3", "F6_E3M2", "U8", "I8", "F8_E5M2", "F8_E4M3", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ",
            "I16", "U16", "F16", "BF16", "I32", "U32", "F32", "C64", "F64", "I64", "U64")  # by lp_dtype, from 1
 
 
@@ -49,7 +49,7 @@ class _Opened:
 
     def form(self, name: str):
         tensor = self._recording.catalogue(name)
-        return _DTYPES[tensor.dtype - 1], [tensor.shape[i] for i in range(tensor.ndim)]
+        return DTYPES[tensor.dtype - 1], [tensor.shape[i] for i in range(tensor.ndim)]
 
     def get_tensor(self, name: str):
         return self._recording.tensor(name)

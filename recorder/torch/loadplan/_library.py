@@ -65,6 +65,7 @@ class RawFinding(c.Structure):
         ("rule", P(Rule)), ("level", c.c_int), ("family", c.c_char_p), ("members", c.c_int64), ("tensor", c.c_char_p),
         ("rank", c.c_int32), ("byte_lo", c.c_int64), ("byte_hi", c.c_int64), ("file", c.c_char_p), ("line", c.c_int32),
         ("text", c.c_char_p), ("hint", c.c_char_p),
+        ("fingerprint", c.c_char_p), ("suppressed", c.c_char_p),
     ]
 
 
@@ -78,20 +79,24 @@ class DestinationMemory(c.Structure):
 
 class BindOptions(c.Structure):
     # Options are zero by default and grow at their ends; `later` is room for what only a newer library knows.
-    _fields_ = [("staging", c.c_int64), ("experts", c.c_void_p), ("later", c.c_int64 * 14)]
+    _fields_ = [
+        ("staging", c.c_int64), ("experts", c.c_void_p), ("target", c.c_char_p), ("platform", c.c_void_p),
+        ("threads", c.c_int32), ("experts_epoch_now", c.c_void_p), ("device", c.c_char_p), ("spill", c.c_int64),
+        ("captures", c.c_bool), ("later", c.c_int64 * 8),
+    ]
 
 
 class SessionOptions(c.Structure):
     _fields_ = [
         ("mode", c.c_int), ("subset", P(c.c_char_p)), ("subset_count", c.c_int64), ("digests", c.c_bool),
-        ("allow_fallbacks", c.c_bool), ("stream", c.c_void_p),
+        ("allow_fallbacks", c.c_bool), ("stream", c.c_void_p), ("sources", c.c_int), ("later", c.c_int64 * 8),
     ]
 
 
 class Buffer(c.Structure):
     _fields_ = [
         ("data", c.c_void_p), ("dtype", c.c_int), ("ndim", c.c_int32), ("shape", P(c.c_int64)), ("stride", P(c.c_int64)),
-        ("bytes", c.c_int64),
+        ("bytes", c.c_int64), ("memory", c.c_int), ("later", c.c_int64 * 8),
     ]
 
 
@@ -99,7 +104,7 @@ class RawReport(c.Structure):
     _fields_ = [(name, c.c_int64) for name in (
         "bytes_pushed", "bytes_written", "names_loaded", "names_ignored", "names_missing", "fallbacks", "derives_run",
         "derives_skipped", "groups_committed", "staging_peak_bytes", "tensors", "tensors_changed", "tensors_unchanged",
-        "nanoseconds")]
+        "nanoseconds", "device_staging_peak_bytes")] + [("later", c.c_int64 * 8)]
 
 
 ROW = c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_int, P(c.c_char_p), c.c_bool)
@@ -153,6 +158,8 @@ _FUNCTIONS = {
     "lp_plan_close": (None, _p),
     "lp_begin": (_i, P(_p), _p, P(SessionOptions), _e),
     "lp_push": (_i, _p, _s, P(Buffer), _e),
+    "lp_push_many": (_i, _p, _p, _p, _l, _e),
+    "lp_plan_handle": (c.c_uint32, _p, _s),
     "lp_push_checkpoint": (_i, _p, _p, _e),
     "lp_mark_loaded": (_i, _p, _s, _e),
     "lp_finish": (_i, _p, P(RawReport), _e),

@@ -140,6 +140,8 @@ def adopt(rec, tensor: torch.Tensor) -> None:
 
 
 def write(rec, dst: torch.Tensor, src: torch.Tensor) -> None:
+    if not isinstance(src, torch.Tensor):
+        src = torch.tensor(src)  # x.copy_(1.0)
     if src.shape != dst.shape:
         src.expand(dst.shape)  # torch's own error when it does not fit
     storages = rec.storages
@@ -448,7 +450,7 @@ def refuse_all(rec, operation, args, kwargs):
             if storages.number_of(t) is None:
                 adopt(rec, t)
             storages.refuse(name, reason, loaded, t)
-        return args[0]
+        return args[0] if operation._schema.returns else None
     try:
         form = form_of(operation, args, kwargs)
     except (RuntimeError, NotImplementedError, TypeError):

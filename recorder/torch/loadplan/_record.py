@@ -104,6 +104,7 @@ class Recording:
     def __init__(self, checkpoint: str | os.PathLike, destinations=None, *, loader: str = "torch", loader_version: str = "",
                  configuration: str = "", target: str = "", initial=(), **scope):
         self.trace: Trace | None = None
+        self.rebound: list[str] = []  # after the block: destinations that are other tensors than at its beginning
         self.current = -1  # catalogue index of the name that the loader was given last
         self._read: set[int] = set()  # names that were current when the host read values
         self._recorder, self._checkpoint = c.c_void_p(), c.c_void_p()
@@ -193,14 +194,29 @@ class Recording:
             raise LoadplanError(f"no checkpoint tensor '{name}'", "LP_E_UNKNOWN_NAME")
         return lib.lp_checkpoint_at(self._checkpoint, index).contents
 
+    @functools.cached_property
+    def _listed(self) -> list[tuple[str, str, int]]:
+        """File, name and place in the file of every checkpoint tensor."""
+        paths: dict[int, str] = {-1: ""}
+        listed = []
+        for i in range(len(self)):
+            t = lib.lp_checkpoint_at(self._checkpoint, i).contents
+            file = t.file
+            if file not in paths:
+                paths[file] = os.fsdecode(lib.lp_checkpoint_file_at(self._checkpoint, file).contents.path)
+            listed.append((paths[file], t.name.decode(), t.file_off))
+        return listed
+
+    @functools.cached_property
+    def _indices(self) -> dict[str, int]:
+        return {name: i for i, (_, name, _) in enumerate(self._listed)}
+
     def files(self) -> dict[str, dict[str, int]]:
         """Names and their places in each file of the checkpoint."""
         found: dict[str, dict[str, int]] = {}
-        for i in range(len(self)):
-            t = lib.lp_checkpoint_at(self._checkpoint, i).contents
-            if t.file >= 0:
-                path = os.fsdecode(lib.lp_checkpoint_file_at(self._checkpoint, t.file).contents.path)
-                found.setdefault(path, {})[t.name.decode()] = t.file_off
+        for path, name, place in self._listed:
+            if path:
+                found.setdefault(path, {})[name] = place
         return found
 
     def __len__(self) -> int:
@@ -208,18 +224,13 @@ class Recording:
 
     def names(self) -> list[str]:
         """In the order of weights()."""
-        listed = []
-        for i in range(len(self)):
-            t = lib.lp_checkpoint_at(self._checkpoint, i).contents
-            path = lib.lp_checkpoint_file_at(self._checkpoint, t.file).contents.path.decode() if t.file >= 0 else ""
-            listed.append((path, t.name.decode()))
-        order = {path: i for i, path in enumerate(sorted({path for path, _ in listed}, key=_natural))}
-        return [name for path, name in sorted(listed, key=lambda x: (order[x[0]], x[1]))]
+        order = {path: i for i, path in enumerate(sorted({path for path, _, _ in self._listed}, key=_natural))}
+        return [name for path, name, _ in sorted(self._listed, key=lambda x: (order[x[0]], x[1]))]
 
     def tensor(self, name: str) -> torch.Tensor:
         """The stand-in for a checkpoint tensor; what the loader does from now on is done for it."""
-        index = lib.lp_checkpoint_find(self._checkpoint, name.encode())
-        if index < 0:
+        index = self._indices.get(name)
+        if index is None:
             raise LoadplanError(f"no checkpoint tensor '{name}'", "LP_E_UNKNOWN_NAME")
         self.current = index
         with torch._C._DisableTorchDispatch():
@@ -294,6 +305,7 @@ class Recording:
             holder = next((other for other, (lo, hi) in replaced.get(storage._cdata, ()) if lo <= span[0] and span[1] <= hi),
                           None)
             storages.rebind(name, tensor, holder)
+            self.rebound.append(name)
             replaced.setdefault(storage._cdata, []).append((name, span))
 
     def __enter__(self) -> "Recording":
@@ -314,6 +326,7 @@ class Recording:
                 handle = c.c_void_p()
                 check(lib.lp_recorder_finish, self._recorder, c.byref(handle))
                 self.trace = Trace(handle.value)
+                self.trace.rebound = tuple(self.rebound)
         finally:
             self.close()
 

@@ -6,21 +6,24 @@ from __future__ import annotations
 import ctypes as c
 import dataclasses
 import os
+from array import array
 from typing import Iterable, Mapping
 
 import torch
 
 from ._library import (BindOptions, Buffer, DestinationMemory, LoadplanError, RawReport, SessionOptions, check, lib,
                        scope_of)
+from ._files import DTYPES
 from ._storages import NUMBER, raw_storage
 from ._trace import Trace
 
-_MODES = {"cold": 0, "direct": 1, "layerwise": 2}
+_MODES = {"cold": 0, "direct": 1, "layerwise": 2, "meta": 4}
 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What a load did: counts of bytes, names, tensors; nanoseconds since it began."""
+    """What a load did: counts of bytes, names, tensors; nanoseconds since it began. Staging is host memory, or on a device
+    what was spilled to the host."""
 
     bytes_pushed: int
     bytes_written: int
@@ -36,6 +39,7 @@ class Report:
     tensors_changed: int
     tensors_unchanged: int
     nanoseconds: int
+    device_staging_peak_bytes: int
 
 
 def named_tensors(destinations) -> dict[str, torch.Tensor]:
@@ -57,27 +61,47 @@ def named_tensors(destinations) -> dict[str, torch.Tensor]:
     return found
 
 
+def _memory(device: torch.device) -> int:
+    """lp_source_memory: 1 the host's, 2 the device's."""
+    return 2 if device.type == "cuda" else 1
+
+
 def _longs(values) -> c.Array:
     values = list(values)
     return (c.c_int64 * max(len(values), 1))(*values)
 
 
-class Plan:
-    """A trace bound to live CPU tensors; every load into them is a Session of it. Keeps both alive."""
+def device_of(tensors: Mapping[str, torch.Tensor]) -> torch.device:
+    """Where all of them are: the CPU or one CUDA device."""
+    first, device = "", torch.device("cpu")
+    for name, tensor in tensors.items():
+        if tensor.device.type not in ("cpu", "cuda"):
+            raise LoadplanError(f"'{name}' is on {tensor.device}: only CPU and CUDA tensors can be bound", "LP_E_UNSUPPORTED")
+        if tensor.numel() == 0:
+            continue  # no bytes, no place
+        if first and tensor.device != device:
+            raise LoadplanError(f"'{name}' is on {tensor.device}, but '{first}' is on {device}", "LP_E_UNSUPPORTED")
+        first, device = first or name, tensor.device
+    return device
 
-    def __init__(self, trace: Trace, destinations, staging: int = 0, **scope):
+
+class Plan:
+    """A trace bound to live tensors, on the CPU or on one CUDA device; every load into them is a Session of it. Keeps both
+    alive. `staging`: most bytes of staging at a time; `spill`: of pinned host memory, for layerwise sessions on a device;
+    `captures`: pushes may be captured into a CUDA graph."""
+
+    def __init__(self, trace: Trace, destinations, staging: int = 0, *, spill: int = 0, captures: bool = False,
+                 device: torch.device | None = None, **scope):
         self._plan = c.c_void_p()
         self._trace = trace
         wanted = {row["name"] for row in trace.query("SELECT DISTINCT name FROM v_destinations")}
         self._tensors = {name: t for name, t in named_tensors(destinations).items() if name in wanted}
+        self.device = device_of(self._tensors) if device is None else device
         rows = (DestinationMemory * max(len(self._tensors), 1))()
         keep = []
         for row, (name, tensor) in zip(rows, self._tensors.items()):
             with torch._C.DisableTorchFunctionSubclass():
                 tensor = tensor.detach()
-                if tensor.device.type != "cpu":
-                    raise LoadplanError(f"destination '{name}' is on {tensor.device}: only CPU tensors can be bound here",
-                                        "LP_E_UNSUPPORTED")
                 if tensor.dtype not in NUMBER:
                     raise LoadplanError(f"destination '{name}' is {tensor.dtype}", "LP_E_UNSUPPORTED")
                 item, storage = tensor.dtype.itemsize, raw_storage(tensor)
@@ -87,7 +111,8 @@ class Plan:
                 row.shape, row.stride = form[0], form[1]
                 row.data = tensor.data_ptr() or storage.data_ptr() + tensor.storage_offset() * item
                 row.storage, row.storage_bytes = storage.data_ptr(), storage.nbytes()
-        options = BindOptions(staging=staging)
+        options = BindOptions(staging=staging, spill=spill, captures=captures,
+                              device=f"cuda:{self.device.index or 0}".encode() if self.device.type == "cuda" else None)
         check(lib.lp_bind, c.byref(self._plan), trace._handle, c.byref(scope_of(**scope)) if scope else None, rows,
               len(self._tensors), c.byref(options))
 
@@ -98,10 +123,49 @@ class Plan:
     def session(self, mode: str = "direct", **options) -> "Session":
         return Session(self, mode=mode, **options)
 
+    def bundle(self, weights: Mapping[str, torch.Tensor] | Iterable[tuple[str, torch.Tensor]]) -> "Bundle":
+        """Tensors that are pushed together, round after round: names, dtypes and shapes are judged once, here."""
+        return Bundle(self, weights)
+
     def __del__(self):
         plan, self._plan = getattr(self, "_plan", None), None
         if plan:
             lib.lp_plan_close(plan)
+
+
+class Bundle:
+    """Checkpoint tensors that stay where they are and change their values, such as a trainer's parameters; made by
+    Plan.bundle(). They must be contiguous, all on the CPU or all on the plan's device, and are kept alive."""
+
+    def __init__(self, plan: Plan, weights):
+        catalogue = {row["name"]: (row["dtype"], row["shape"]) for row in
+                     plan.trace.query("SELECT name, dtype, shape FROM v_names")}
+        self.plan = plan
+        self.names: list[str] = []
+        self.tensors: list[torch.Tensor] = []
+        self.handles = array("I")
+        for name, tensor in weights.items() if isinstance(weights, Mapping) else weights:
+            with torch._C.DisableTorchFunctionSubclass():
+                tensor = tensor.detach()
+            if name not in catalogue:
+                raise LoadplanError(f"no checkpoint tensor '{name}'", "LP_E_UNKNOWN_NAME")
+            dtype, shape = catalogue[name]
+            number = NUMBER.get(tensor.dtype, 0)
+            form = (DTYPES[number - 1] if number else str(tensor.dtype), str(list(tensor.shape)).replace(" ", ""))
+            if form != (dtype, shape.replace(" ", "")):
+                raise LoadplanError(f"'{name}' is {form[0]} {form[1]}, the plan knows it as {dtype} {shape}", "LP_E_MISMATCH")
+            if not tensor.is_contiguous():
+                raise LoadplanError(f"'{name}' is not contiguous", "LP_E_UNSUPPORTED")
+            self.names.append(name)
+            self.tensors.append(tensor)
+            self.handles.append(lib.lp_plan_handle(plan._plan, name.encode()))
+        self.device = device_of(dict(zip(self.names, self.tensors)))
+        if self.device.type != "cpu" and self.device != plan.device:
+            raise LoadplanError(f"the bundle is on {self.device}, the plan on {plan.device}", "LP_E_UNSUPPORTED")
+
+    def pointers(self) -> array:
+        """Where the tensors are now."""
+        return array("Q", [tensor.data_ptr() for tensor in self.tensors])
 
 
 class Session:
@@ -114,35 +178,64 @@ class Session:
 
     Leaving the block finishes: LoadplanError (LP_E_INCOMPLETE) when something is missing. An exception inside aborts.
     `trace` is a Trace, or a Plan that serves many sessions. Modes: "cold" (everything, storages whole), "direct",
-    "layerwise". `subset`: the only names of this round. `digests`: count the tensors that changed.
+    "layerwise", "meta" (the protocol without bytes). `subset`: the only names of this round. `digests`: count the tensors
+    that changed. `stream`: a torch.cuda.Stream on which all is done, for plans on a device; by default the current one.
     """
 
     def __init__(self, trace: Trace | Plan, destinations=None, mode: str = "direct", *,
-                 subset: Iterable[str] | None = None, digests: bool = False, allow_fallbacks: bool = False, **scope):
+                 subset: Iterable[str] | None = None, digests: bool = False, allow_fallbacks: bool = False, stream=None,
+                 **scope):
         self.report: Report | None = None
         self._session = c.c_void_p()
         self.plan = trace if isinstance(trace, Plan) else Plan(trace, destinations, **scope)
         if mode not in _MODES:
             raise ValueError(f"there is no mode {mode!r}: cold, direct or layerwise")
         names = [name.encode() for name in subset] if subset is not None else []
+        self._on_device = self.plan.device.type == "cuda"
+        if stream is None and self._on_device:
+            stream = torch.cuda.current_stream(self.plan.device)
+        elif stream is not None and not self._on_device:
+            raise LoadplanError("a session on the CPU takes no stream", "LP_E_ARGUMENT")
+        self._stream = stream
+        self._pushed: list = []  # what work on the stream may still read
         options = SessionOptions(mode=_MODES[mode], digests=digests, allow_fallbacks=allow_fallbacks,
+                                 stream=stream.cuda_stream if stream is not None else None,
                                  subset=(c.c_char_p * len(names))(*names) if names else None, subset_count=len(names))
         check(lib.lp_begin, c.byref(self._session), self.plan._plan, c.byref(options))
 
     def push(self, name: str, tensor: torch.Tensor) -> None:
-        """A whole checkpoint tensor, on the CPU, of any strides. It may be reused at once."""
+        """A whole checkpoint tensor of any strides, on the CPU or on the plan's device (from elsewhere it is copied). It may
+        be reused at once; where the plan is on a device, when the session has finished: until then it is kept alive."""
         with torch._C.DisableTorchFunctionSubclass():
             tensor = tensor.detach()
-            if tensor.device.type != "cpu":
-                tensor = tensor.cpu()
+            if tensor.device.type != "cpu" and tensor.device != self.plan.device:
+                tensor = tensor.to(self.plan.device)
             dtype, shape, item = NUMBER.get(tensor.dtype, 0), list(tensor.shape), tensor.dtype.itemsize
             if str(tensor.dtype) == "torch.float4_e2m1fn_x2":
                 tensor = tensor.contiguous()
                 dtype, shape[-1] = 2, shape[-1] * 2
             form, stride = _longs(shape), _longs(step * item for step in tensor.stride())
             buffer = Buffer(data=tensor.data_ptr(), dtype=dtype, ndim=len(shape), shape=form,
-                            stride=None if dtype == 2 else stride)
+                            stride=None if dtype == 2 else stride, memory=_memory(tensor.device))
+            if self._on_device:
+                self._hold(tensor)
             check(lib.lp_push, self._session, name.encode(), c.byref(buffer))
+
+    def _hold(self, tensor: torch.Tensor) -> None:
+        self._pushed.append(tensor)
+        if tensor.device.type == "cuda":
+            tensor.record_stream(self._stream)
+
+    def push_many(self, bundle: Bundle, pointers: array | None = None) -> None:
+        """All tensors of a bundle in one call; `pointers` are theirs, where the caller knows that none has moved."""
+        if bundle.plan is not self.plan:
+            raise LoadplanError("the bundle was made for another plan", "LP_E_ARGUMENT")
+        where = bundle.pointers() if pointers is None else pointers
+        if len(where) != len(bundle.handles) or where.itemsize != 8:
+            raise LoadplanError(f"{len(where)} pointers for {len(bundle.handles)} tensors", "LP_E_ARGUMENT")
+        if self._on_device:
+            self._pushed.append(bundle)
+        check(lib.lp_push_many, self._session, bundle.handles.buffer_info()[0], where.buffer_info()[0], len(where))
 
     def push_checkpoint(self, path: str | os.PathLike) -> None:
         """Reads what is still missing from a checkpoint, own ranges only."""
@@ -168,13 +261,14 @@ class Session:
         try:
             check(lib.lp_finish, self._session, c.byref(report))
         finally:
-            self.report = Report(**{name: getattr(report, name) for name, _ in RawReport._fields_})
+            self.report = Report(**{field.name: getattr(report, field.name) for field in dataclasses.fields(Report)})
         return self.report
 
     def close(self) -> None:
         session, self._session = self._session, None
         if session:
             lib.lp_session_close(session)
+        self._pushed.clear()
 
     def __enter__(self) -> "Session":
         return self

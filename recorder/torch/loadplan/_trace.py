@@ -29,6 +29,7 @@ class Finding:
     line: int
     text: str
     hint: str
+    fingerprint: str  # the same as long as the finding is, whatever line the loader is on
 
     def __str__(self) -> str:
         return f"{self.level} {self.rule}: {self.text}"
@@ -46,7 +47,8 @@ class Findings(list):
         for i in range(lib.lp_findings_count(handle)):
             f = lib.lp_findings_at(handle, i).contents
             self.append(Finding(f.rule.contents.id.decode(), _LEVELS[f.level], f.family.decode(), f.members,
-                                f.tensor.decode(), f.rank, f.file.decode(), f.line, f.text.decode(), f.hint.decode()))
+                                f.tensor.decode(), f.rank, f.file.decode(), f.line, f.text.decode(), f.hint.decode(),
+                                (f.fingerprint or b"").decode()))
         lib.lp_findings_free(handle)
 
     @property
@@ -105,6 +107,8 @@ class Trace:
 
     def __init__(self, handle: int):
         self._handle = c.c_void_p(handle)
+        self.rebound: tuple[str, ...] = ()  # known where it was recorded: parameters that the loader replaced, whose
+        #                                     addresses move; a replay writes to what stands there after such a load
 
     @classmethod
     def open(cls, path: str | os.PathLike) -> "Trace":

@@ -27,7 +27,7 @@ from vllm.config import set_current_vllm_config  # noqa: E402
 from vllm.distributed.device_communicators.cpu_communicator import CpuCommunicator  # noqa: E402
 from vllm.engine.arg_utils import EngineArgs  # noqa: E402
 from vllm.model_executor.model_loader import get_model_loader  # noqa: E402
-from vllm.model_executor.model_loader.utils import initialize_model  # noqa: E402
+from vllm.model_executor.model_loader.utils import initialize_model, process_weights_after_loading  # noqa: E402
 from vllm.utils.torch_utils import set_default_torch_dtype  # noqa: E402
 
 from ._trace import Trace  # noqa: E402
@@ -82,8 +82,16 @@ def weights(config, model):
     return get_model_loader(config.load_config).get_all_weights(config.model_config, model)
 
 
-def record(folder: str, config, model) -> Trace:
-    """What model.load_weights does, as a trace of this rank."""
+def process(config, model) -> None:
+    """vLLM's post-load processing: packed and permuted weights, scales that are combined."""
+    with set_default_torch_dtype(config.model_config.dtype):
+        process_weights_after_loading(model, config.model_config, torch.device("cpu"))
+
+
+def record(folder: str, config, model, processed: bool = False) -> Trace:
+    """What model.load_weights does, as a trace of this rank. With `processed`, what post-load processing makes of it too:
+    destinations are then in the form that kernels read. That takes the model: its parameters are stand-ins afterwards."""
     parallel = config.parallel_config
     return record_model(folder, model, dict(tp=parallel.tensor_parallel_size, tp_rank=ps.get_tensor_model_parallel_rank(),
-                                            expert_parallel=parallel.enable_expert_parallel))
+                                            expert_parallel=parallel.enable_expert_parallel),
+                        process=(lambda: process(config, model)) if processed else None)

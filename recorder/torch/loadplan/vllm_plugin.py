@@ -69,13 +69,18 @@ def _python_state(model: torch.nn.Module) -> dict:
     return state
 
 
-def record_model(folder: str, model: torch.nn.Module, scope: dict, target: str = "") -> Trace:
-    """What model.load_weights does."""
+def record_model(folder: str, model: torch.nn.Module, scope: dict, target: str = "", process=None) -> Trace:
+    """What model.load_weights does, and process() after it."""
     import vllm
     # A scale that no checkpoint has to hold; -1 means that it was not loaded.
     initial = [name for name, tensor in model.named_parameters() if type(tensor).__name__ == "KVCacheScaleParameter"]
     options = dict(loader="torch:vllm", loader_version=vllm.__version__, target=target, initial=initial, **scope)
     configuration = f"architecture={type(model).__name__}"
+    if process is not None:
+        def load(weights):
+            model.load_weights(weights)
+            process()
+        return record(load, folder, model, configuration=configuration + "\nprocessed=yes", **options)
     before = _python_state(model)
     trace = record(model.load_weights, folder, model, configuration=configuration, **options)
     if _python_state(model) != before:  # a replay alone would leave that out: the header says so
@@ -142,7 +147,8 @@ def _loader_class():
             import vllm
             with open(os.path.join(folder, "config.json"), "rb") as f:
                 text = f.read()
-            key = hashlib.sha256(repr((type(model).__name__, vllm.__version__, sorted(scope.items()))).encode() + text)
+            layout = sorted(item for item in scope.items() if not item[0].endswith("_rank"))  # one folder for all ranks
+            key = hashlib.sha256(repr((type(model).__name__, vllm.__version__, layout)).encode() + text)
             return os.path.join(self._cache, key.hexdigest()[:32], f"rank-{_rank()[1]:05d}.lpt")
 
         def _bind(self, path: str, folder: str, model, scope: dict) -> Plan | None:

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every model of vLLM that transformers can make tiny, with every quantisation that loads: recorded, replayed, compared.
+
+python vllm_every.py [--only NAME,...] [--change NAME,...] [--layouts 1,2,2e] [-o FILE] prints a row for each; what cannot be made is said with
+its reason. The models are those of vLLM's own registry; what is written down here are legal sizes only.
+"""
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+
+import torch
+
+import vllm_families
+import vllm_loaders
+
+# Sizes that many configurations share. A key is used where the configuration has it.
+SIZES = dict(
+    hidden_size=128, intermediate_size=256, num_hidden_layers=2, num_attention_heads=8, num_key_value_heads=4, vocab_size=300,
+    head_dim=16, max_position_embeddings=128, num_experts=4, num_local_experts=4, n_routed_experts=4, num_experts_per_tok=2,
+    moe_intermediate_size=64, shared_expert_intermediate_size=64, n_shared_experts=1, num_shared_experts=1, n_group=1,
+    topk_group=1, n_embd=128, n_layer=2, n_head=8, n_positions=128, n_inner=256, rotary_dim=16, d_model=128, n_heads=8,
+    n_layers=2, max_seq_len=128, num_kv_heads=4, ffn_hidden_size=256, expert_ffn_hidden_size=64, first_k_dense_replace=1,
+    q_lora_rank=128, kv_lora_rank=128, qk_nope_head_dim=64, qk_rope_head_dim=64, v_head_dim=64, word_embed_proj_dim=128,
+    ffn_dim=256, state_size=16, mamba_d_state=16, mamba_n_heads=8, mamba_d_head=32, mamba_n_groups=1, pad_token_id=0,
+    bos_token_id=1, eos_token_id=2, num_heads=8, n_groups=4, shared_intermediate_size=64, num_dense_layers=1,
+    linear_num_key_heads=4, linear_num_value_heads=8, linear_key_head_dim=16, linear_value_head_dim=16,
+    moe_shared_expert_intermediate_size=64, mamba_num_heads=8, mamba_head_dim=32, ssm_state_size=16, sliding_window=64,
+    tie_word_embeddings=False, moe_num_experts=4, moe_num_shared_experts=1, moe_k=2, partial_rotary_factor=0.5,
+)
+# What one model wants otherwise; None: not given.
+_MLA = dict(first_k_dense_replace=1, topk_method="noaux_tc", scoring_func="sigmoid")
+SPECIAL = {
+    "BloomForCausalLM": dict(tie_word_embeddings=True),
+    "DbrxForCausalLM": dict(ffn_config=dict(ffn_hidden_size=64, moe_num_experts=4, moe_top_k=2),
+                            attn_config=dict(kv_n_heads=4, clip_qkv=8.0, rope_theta=10000.0)),
+    "FalconForCausalLM": dict(head_dim=None, new_decoder_architecture=True, num_kv_heads=4),
+    "FalconH1ForCausalLM": dict(mamba_d_ssm=256),
+    "Gemma2ForCausalLM": dict(tie_word_embeddings=True),
+    "Gemma3nForCausalLM": dict(num_hidden_layers=4, num_kv_shared_layers=0, layer_types=["sliding_attention"] * 3
+                               + ["full_attention"], intermediate_size=256, tie_word_embeddings=True,
+                               hidden_size_per_layer_input=16, vocab_size_per_layer_input=300, laurel_rank=8,
+                               activation_sparsity_pattern=[0.0] * 4),
+    "Lfm2MoeForCausalLM": dict(layer_types=["conv", "full_attention"]),
+    "Lfm2ForCausalLM": dict(layer_types=["conv", "full_attention"]),
+    "Mamba2ForCausalLM": dict(num_heads=8, head_dim=32, n_groups=4, expand=2),
+    "LongcatFlashForCausalLM": dict(num_layers=1, zero_expert_num=0, moe_topk=2, hidden_size=256, ffn_hidden_size=512),
+    "Zamba2ForCausalLM": dict(layer_types=["mamba", "hybrid"], mamba_ngroups=1, n_mamba_heads=8, mamba_headdim=32,
+                              num_mem_blocks=1, adapter_rank=8, hybrid_layer_ids=[1], head_dim=None,
+                              attention_head_dim=32, attention_hidden_size=256, tie_word_embeddings=True),
+}
+# Keys that published configurations have and transformers does not write.
+PUBLISHED = {
+    "AfmoeForCausalLM": dict(score_func="sigmoid"),
+    "DeepseekV3ForCausalLM": _MLA,
+    "Glm4MoeForCausalLM": dict(head_dim=16, **_MLA),
+    "Glm4MoeLiteForCausalLM": _MLA,
+    "HYV3ForCausalLM": dict(first_k_dense_replace=1),
+    "InklingForCausalLM": dict(padded_vocab_size=320),
+    "Lfm2ForCausalLM": dict(block_dim=128, block_ff_dim=256, block_auto_adjust_ff_dim=False, block_multiple_of=32,
+                            block_ffn_dim_multiplier=1.0, block_norm_eps=1e-5, conv_dim=128, conv_dim_out=128),
+    "LongcatFlashForCausalLM": dict(mla_scale_q_lora=True, mla_scale_kv_lora=True, attention_method="MLA",
+                                    zero_expert_type="identity"),
+    "MiMoV2FlashForCausalLM": dict(hybrid_layer_pattern=[0, 1]),
+    "MiniMaxM2ForCausalLM": dict(rotary_dim=16),
+    "Qwen4ExpForCausalLM": dict(output_gate_type="sigmoid"),
+}
+# Blocks of 128 need larger tensors.
+LARGE = dict(hidden_size=256, intermediate_size=512, moe_intermediate_size=256, head_dim=32, shared_expert_intermediate_size=256,
+             num_key_value_heads=8)
+
+
+def small_of(architecture, change=""):
+    import transformers as tf
+    kind = getattr(tf, architecture)
+    known = kind.config_class()
+    known = known.to_dict() if hasattr(known, "to_dict") else vars(known)
+    sizes = {**SIZES, **(LARGE if change == "block_fp8" else {})}
+    options = {**{k: v for k, v in sizes.items() if k in known or hasattr(kind.config_class, k)},
+               **SPECIAL.get(architecture, {})}
+    options = {k: v for k, v in options.items() if v is not None}
+    return kind(kind.config_class(**options))
+
+
+def architectures():
+    import transformers as tf
+    from vllm.model_executor.models.registry import _TEXT_GENERATION_MODELS
+    return sorted(name for name in _TEXT_GENERATION_MODELS if hasattr(tf, name))
+
+
+def inspect_here():
+    """Architectures are inspected in this process: vLLM takes ten seconds and a process of its own for each."""
+    import vllm.model_executor.models.registry as registry
+    registry._run_in_subprocess = lambda function: function()
+
+
+def one(architecture, change, folder, out, tp, rank, ep):
+    inspect_here()
+    return vllm_loaders.one_rank(folder, tp, rank, ep, out)
+
+
+def save(architecture, change, folder):
+    torch.manual_seed(1)
+    vllm_families.FAMILIES["every"] = (lambda: (small_of(architecture, change), vllm_families.CHANGES[change])
+                                       if change else small_of(architecture), True)
+    vllm_families.save("every", folder)
+    with open(os.path.join(folder, "config.json")) as f:
+        config = json.load(f)
+    config.update(PUBLISHED.get(architecture, {}), architectures=[architecture])
+    with open(os.path.join(folder, "config.json"), "w") as f:
+        json.dump(config, f, indent=1)
+
+
+def why(text):
+    return next((line for line in reversed(text.strip().splitlines()) if line.strip()), "")[:160]
+
+
+def row(architecture, change, layouts):
+    """What was recorded, over all layouts, or why not."""
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as out:
+        said = vllm_loaders.in_child(save, architecture, change, folder)
+        if said is not None:
+            return {"not": f"checkpoint: {why(said)}"}
+        results, skipped = {}, {}
+        for tp, ep in layouts:
+            for rank in range(tp):
+                result = vllm_loaders.in_child(one, architecture, change, folder, out, tp, rank, ep)
+                label = f"{'EP' if ep else 'TP'} {tp}"
+                if isinstance(result, str):
+                    skipped[label] = why(result)
+                    break
+                results[f"{label} rank {rank}"] = result
+        return {"results": results, "skipped": skipped}
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--only", default="", help="beginnings of architectures, by commas")
+    parser.add_argument("--change", default="", help="quantisations of vllm_families.CHANGES, by commas; empty: none")
+    parser.add_argument("--layouts", default="1,2,2e")
+    parser.add_argument("-o", "--output")
+    options = parser.parse_args()
+    layouts = [(int(part.rstrip("e")), part.endswith("e")) for part in options.layouts.split(",")]
+    pairs = [(name, change) for change in options.change.split(",") for name in architectures()
+             if not options.only or any(name.startswith(part) for part in options.only.split(","))]
+    rows, bad = {}, 0
+    for architecture, change in pairs:
+        began = time.monotonic()
+        found = rows[f"{architecture} {change}".strip()] = row(architecture, change, layouts)
+        took = time.monotonic() - began
+        if "not" in found or not found["results"]:
+            reason = found.get("not") or next(iter(found["skipped"].values()))
+            print(f"{architecture} {change}: not made: {reason} ({took:.0f} s)", flush=True)
+            continue
+        first = next(iter(found["results"].values()))
+        wrong = [f"{label}: {name}" for label, r in found["results"].items() for name in (*r["differs"], *r["changed"])]
+        bad += bool(wrong)
+        reasons = sorted({reason for r in found["results"].values() for reason in r["reasons"]})
+        findings = sorted({rule for r in found["results"].values() for rule in r["findings"]})
+        print(f"{architecture} {change}: {first['records']} records ({' '.join(first['kinds'])}), {first['derives']} derives, "
+              f"{max(r['refusals'] for r in found['results'].values())} refusals; {', '.join(found['results'])}; "
+              f"{' '.join(findings)}{'; DIFFERS ' + str(wrong[:6]) if wrong else ''} ({took:.0f} s)", flush=True)
+        for reason in reasons[:6]:
+            print(f"    {reason}")
+        for label, reason in found["skipped"].items():
+            print(f"    {label} not made: {reason}", flush=True)
+        if options.output:
+            with open(options.output, "w") as f:
+                json.dump(rows, f, indent=1)
+    print(f"{len(rows)} pairs, {bad} with differences")
+    return bad > 0
+
+
+if __name__ == "__main__":
+    torch.set_grad_enabled(False)
+    sys.exit(main())
