@@ -7,9 +7,9 @@
 
 #include <type_traits>
 
-static_assert(ncclSuccess == LP_NCCL_SUCCESS, "ncclSuccess");
-static_assert(ncclInProgress == LP_NCCL_IN_PROGRESS, "ncclInProgress");
-static_assert(ncclUint8 == LP_NCCL_UINT8, "ncclUint8");
+static_assert((int)ncclSuccess == (int)LP_NCCL_SUCCESS, "ncclSuccess");
+static_assert((int)ncclInProgress == (int)LP_NCCL_IN_PROGRESS, "ncclInProgress");
+static_assert((int)ncclUint8 == (int)LP_NCCL_UINT8, "ncclUint8");
 static_assert(sizeof(ncclUniqueId) == sizeof(lp_nccl_id), "ncclUniqueId");
 static_assert(sizeof(ncclResult_t) == sizeof(int) && sizeof(ncclDataType_t) == sizeof(int), "enumerations are ints");
 static_assert(offsetof(ncclConfig_t, size) == offsetof(lp_nccl_config, size), "ncclConfig_t.size");

@@ -22,26 +22,72 @@ typedef struct maker {
     const lp_world_bytes *needs;
     lp_cold_world *out;
     int64_t bucket;
-    lp_ranges *range; /* by rank, of the name at hand */
+    /* Of the name at hand: ranks with equal needs are one class, as replicas are. */
+    int32_t *class_of; /* by rank; -1: it needs nothing */
+    int64_t *members;  /* by class */
+    int32_t classes;
+    lp_ranges *range; /* by class */
+    lp_pieces *part;  /* by class: what it needs of a stretch */
     int64_t *cursor;  /* by rank */
     int64_t position; /* in the stream of shared names */
     int64_t stream;   /* its bytes */
 } maker;
 
+static bool same_pieces(const lp_piece *a, const lp_piece *b, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        if (a[i].lo != b[i].lo || a[i].run != b[i].run || a[i].stride != b[i].stride || a[i].count != b[i].count)
+            return false;
+    return true;
+}
+
+/* The class of a rank's pieces, old or new. */
+static lp_status classify(maker *m, int32_t rank, const lp_piece *piece, int64_t count, const lp_piece **of_class,
+                          int64_t *of_class_count, lp_error *err)
+{
+    for (int32_t k = 0; k < m->classes; k++)
+        if (of_class_count[k] == count && same_pieces(of_class[k], piece, count)) {
+            m->class_of[rank] = k;
+            m->members[k]++;
+            return LP_OK;
+        }
+    const int32_t k = m->classes++;
+    lp_ranges *r = &m->range[k];
+    m->class_of[rank] = k;
+    m->members[k] = 1;
+    of_class[k] = piece;
+    of_class_count[k] = count;
+    r->count = r->bytes = 0;
+    for (int64_t i = 0; i < count; i++)
+        LP_TRY(lp_piece_ranges(&piece[i], r, err));
+    lp_ranges_normalise(r);
+    return LP_OK;
+}
+
 static lp_status expand(maker *m, uint32_t name, lp_ranges *all, int64_t *total, lp_error *err)
 {
+    const lp_alloc *alloc = m->needs->alloc;
+    const lp_piece **of_class = lp_allocate(alloc, (size_t)m->needs->ranks * sizeof *of_class);
+    int64_t *of_class_count = lp_allocate(alloc, (size_t)m->needs->ranks * sizeof *of_class_count);
+    lp_status status = of_class == NULL || of_class_count == NULL ? lp_fail_memory(err) : LP_OK;
     *total = 0;
-    for (int32_t i = 0; i < m->needs->ranks; i++) {
-        lp_ranges *r = &m->range[i];
-        r->count = 0;
-        r->bytes = 0;
-        LP_TRY(lp_world_ranges(m->needs, i, name, &m->cursor[i], r, err));
-        *total += r->bytes;
-        for (int64_t k = 0; k < r->count; k++)
-            LP_TRY(lp_ranges_add(all, r->item[k].lo, r->item[k].hi, err));
+    m->classes = 0;
+    for (int32_t i = 0; i < m->needs->ranks && status == LP_OK; i++) {
+        int64_t count;
+        const lp_piece *p = lp_world_pieces(m->needs, i, name, &m->cursor[i], &count);
+        m->class_of[i] = -1;
+        if (count > 0)
+            status = classify(m, i, p, count, of_class, of_class_count, err);
+    }
+    for (int32_t k = 0; k < m->classes && status == LP_OK; k++) {
+        *total += m->range[k].bytes * m->members[k];
+        for (int64_t i = 0; i < m->range[k].count && status == LP_OK; i++)
+            status = lp_ranges_add(all, m->range[k].item[i].lo, m->range[k].item[i].hi, err);
     }
     lp_ranges_normalise(all);
-    return LP_OK;
+    lp_release(alloc, (void *)of_class);
+    lp_release(alloc, of_class_count);
+    return status;
 }
 
 static void rewind_names(maker *m)
@@ -153,24 +199,24 @@ static lp_status open_frame(lp_pieces *p, int64_t chunk, lp_error *err)
     return LP_OK;
 }
 
-static lp_status add_to_frame(lp_pieces *p, int64_t chunk, uint32_t name, int64_t lo, int64_t hi, lp_error *err)
+static lp_status add_to_frame(lp_pieces *p, int64_t chunk, const lp_piece *piece, int64_t count, lp_error *err)
 {
     LP_TRY(open_frame(p, chunk, err));
     lp_frame_span *f = &p->frame[chunk];
-    /* A piece must not continue one of an earlier frame. */
-    if (f->count == 0)
-        LP_TRY(lp_pieces_add(p, &(lp_piece){.name = name, .lo = lo, .run = hi - lo, .count = 1}, err));
-    else
-        LP_TRY(lp_pieces_add_range(p, name, lo, hi, err));
-    f->count = p->count - f->first;
-    f->bytes += hi - lo;
+    for (int64_t i = 0; i < count; i++) {
+        /* A piece must not continue one of an earlier frame. */
+        LP_TRY(f->count == 0 ? lp_pieces_add(p, &piece[i], err) : lp_pieces_join(p, &piece[i], err));
+        f->count = p->count - f->first;
+        f->bytes += lp_piece_bytes(&piece[i]);
+    }
     return LP_OK;
 }
 
-static lp_status add_common(lp_pieces *p, int64_t chunk, uint32_t name, const lp_ranges *r, int64_t lo, int64_t hi,
-                            lp_error *err)
+/* What a class needs of a stretch. */
+static lp_status find_common(lp_pieces *out, uint32_t name, const lp_ranges *r, int64_t lo, int64_t hi, lp_error *err)
 {
     int64_t low = 0, high = r->count; /* the first range that ends behind lo */
+    out->count = out->bytes = 0;
     while (low < high) {
         const int64_t middle = low + (high - low) / 2;
         if (r->item[middle].hi <= lo)
@@ -179,8 +225,8 @@ static lp_status add_common(lp_pieces *p, int64_t chunk, uint32_t name, const lp
             high = middle;
     }
     for (; low < r->count && r->item[low].lo < hi; low++)
-        LP_TRY(add_to_frame(p, chunk, name, r->item[low].lo > lo ? r->item[low].lo : lo,
-                            r->item[low].hi < hi ? r->item[low].hi : hi, err));
+        LP_TRY(lp_pieces_add_range(out, name, r->item[low].lo > lo ? r->item[low].lo : lo,
+                                   r->item[low].hi < hi ? r->item[low].hi : hi, err));
     return LP_OK;
 }
 
@@ -189,13 +235,23 @@ static lp_status add_stretch(maker *m, int32_t reader, int64_t chunk, uint32_t n
                              lp_error *err)
 {
     lp_cold_world *c = m->out;
+    if (c->rank < 0)
+        return LP_OK;
+    const int32_t mine = m->class_of[c->rank];
     if (reader == c->rank) {
-        LP_TRY(add_to_frame(&c->read, chunk, name, lo, hi, err));
+        const lp_piece all = {.name = name, .lo = lo, .run = hi - lo, .count = 1};
+        LP_TRY(add_to_frame(&c->read, chunk, &all, 1, err));
+        for (int32_t k = 0; k < m->classes; k++)
+            LP_TRY(find_common(&m->part[k], name, &m->range[k], lo, hi, err));
         for (int32_t j = 0; j < c->ranks; j++)
-            LP_TRY(add_common(&c->out[j], chunk, name, &m->range[j], lo, hi, err));
+            if (m->class_of[j] >= 0)
+                LP_TRY(
+                    add_to_frame(&c->out[j], chunk, m->part[m->class_of[j]].piece, m->part[m->class_of[j]].count, err));
+    } else if (mine >= 0) {
+        LP_TRY(find_common(&m->part[mine], name, &m->range[mine], lo, hi, err));
     }
-    if (c->rank >= 0)
-        LP_TRY(add_common(&c->in[reader], chunk, name, &m->range[c->rank], lo, hi, err));
+    if (mine >= 0)
+        LP_TRY(add_to_frame(&c->in[reader], chunk, m->part[mine].piece, m->part[mine].count, err));
     return LP_OK;
 }
 
@@ -258,6 +314,9 @@ static lp_status allocate(lp_cold_world *c, maker *m, lp_error *err)
     c->needed = lp_allocate_zero(c->alloc, names * sizeof *c->needed);
     c->once = lp_allocate_zero(c->alloc, names * sizeof *c->once);
     m->range = lp_allocate_zero(c->alloc, ranks * sizeof *m->range);
+    m->part = lp_allocate_zero(c->alloc, ranks * sizeof *m->part);
+    m->class_of = lp_allocate_zero(c->alloc, ranks * sizeof *m->class_of);
+    m->members = lp_allocate_zero(c->alloc, ranks * sizeof *m->members);
     m->cursor = lp_allocate_zero(c->alloc, ranks * sizeof *m->cursor);
     if (c->out == NULL || c->in == NULL || c->chunks == NULL || c->is_shared == NULL || c->needed == NULL ||
         c->once == NULL || m->range == NULL || m->cursor == NULL)
@@ -266,6 +325,7 @@ static lp_status allocate(lp_cold_world *c, maker *m, lp_error *err)
         lp_pieces_init(&c->out[i], c->alloc);
         lp_pieces_init(&c->in[i], c->alloc);
         lp_ranges_init(&m->range[i], c->alloc);
+        lp_pieces_init(&m->part[i], c->alloc);
     }
     return LP_OK;
 }
@@ -286,7 +346,12 @@ lp_status lp_cold_world_make(lp_cold_world *out, const lp_world_bytes *needs, in
         status = close_frames(out, err);
     for (int32_t i = 0; m.range != NULL && i < needs->ranks; i++)
         lp_ranges_free(&m.range[i]);
+    for (int32_t i = 0; m.part != NULL && i < needs->ranks; i++)
+        lp_pieces_free(&m.part[i]);
     lp_release(needs->alloc, m.range);
+    lp_release(needs->alloc, m.part);
+    lp_release(needs->alloc, m.class_of);
+    lp_release(needs->alloc, m.members);
     lp_release(needs->alloc, m.cursor);
     if (status != LP_OK)
         lp_cold_world_free(out);

@@ -50,6 +50,20 @@ lp_status lp_pieces_add_range(lp_pieces *p, uint32_t name, int64_t lo, int64_t h
     return lp_pieces_add(p, &(lp_piece){.name = name, .lo = lo, .run = hi - lo, .count = 1}, err);
 }
 
+lp_status lp_pieces_join(lp_pieces *p, const lp_piece *piece, lp_error *err)
+{
+    lp_piece *last = p->count > 0 ? &p->piece[p->count - 1] : NULL;
+    if (piece->count == 1)
+        return lp_pieces_add_range(p, piece->name, piece->lo, piece->lo + piece->run, err);
+    if (last == NULL || last->name != piece->name || last->run != piece->run ||
+        (last->count > 1 && last->stride != piece->stride) || piece->lo - last->lo != last->count * piece->stride)
+        return lp_pieces_add(p, piece, err);
+    last->stride = piece->stride;
+    last->count += piece->count;
+    p->bytes += lp_piece_bytes(piece);
+    return LP_OK;
+}
+
 lp_status lp_piece_ranges(const lp_piece *piece, lp_ranges *out, lp_error *err)
 {
     for (int64_t i = 0; i < piece->count; i++)
@@ -191,8 +205,8 @@ lp_status lp_pieces_get(lp_pieces *p, const uint8_t *data, int64_t bytes, const 
                                 .stride = lp_wire_get_i64(data + off + 20),
                                 .count = lp_wire_get_i64(data + off + 28)};
         if (!is_sound(&piece, catalogue))
-            return lp_fail_at(err, LP_E_CORRUPT, NULL, off, "piece %lld of a list lies outside of its tensor",
-                              (long long)(off / PIECE_BYTES));
+            return lp_fail(err, LP_E_CORRUPT, "piece %lld of a list lies outside of its tensor",
+                           (long long)(off / PIECE_BYTES));
         int64_t total;
         if (!lp_add(p->bytes, lp_piece_bytes(&piece), &total))
             return lp_fail(err, LP_E_CORRUPT, "a list of pieces has more bytes than can be counted");

@@ -33,6 +33,8 @@ void lp_pieces_free(lp_pieces *p);
 lp_status lp_pieces_add(lp_pieces *p, const lp_piece *piece, lp_error *err);
 /* A range; joins the last piece where it continues it, or repeats its step. */
 lp_status lp_pieces_add_range(lp_pieces *p, uint32_t name, int64_t lo, int64_t hi, lp_error *err);
+/* A piece; joins the last one where it goes on with its steps. */
+lp_status lp_pieces_join(lp_pieces *p, const lp_piece *piece, lp_error *err);
 /* Cuts into frames of at most `bucket` payload bytes, in the same order; pieces that cross a bound are split, at a
  * multiple of 64 bytes of the tensor where they are whole ranges. */
 lp_status lp_pieces_cut(lp_pieces *p, int64_t bucket, lp_error *err);

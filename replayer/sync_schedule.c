@@ -6,9 +6,11 @@
 /* How much is asked of one sender before another one may be chosen. */
 enum { STRETCH = 4 << 20, LINE = 64 };
 
-/* Senders with equal ranges of a name. */
+/* Senders with equal pieces of a name. */
 typedef struct holder_class {
-    lp_ranges ranges;
+    lp_piece *piece;
+    int64_t pieces;
+    lp_ranges ranges; /* the same, run by run; made when it is needed */
     uint64_t hash;
     int32_t *member;
     int64_t members, capacity;
@@ -49,6 +51,7 @@ void lp_holdings_free(lp_holdings *h)
         return;
     for (int64_t i = 0; i < h->classes; i++) {
         lp_ranges_free(&h->class_[i].ranges);
+        lp_release(h->alloc, h->class_[i].piece);
         lp_release(h->alloc, h->class_[i].member);
     }
     lp_release(h->alloc, h->class_);
@@ -56,19 +59,23 @@ void lp_holdings_free(lp_holdings *h)
     lp_release(h->alloc, h);
 }
 
-static bool same_ranges(const lp_ranges *a, const lp_ranges *b)
+/* Field by field: a struct may have gaps. */
+static bool same_pieces(const lp_piece *a, const lp_piece *b, int64_t count)
 {
-    if (a->count != b->count)
-        return false;
-    for (int64_t i = 0; i < a->count; i++)
-        if (a->item[i].lo != b->item[i].lo || a->item[i].hi != b->item[i].hi)
+    for (int64_t i = 0; i < count; i++)
+        if (a[i].lo != b[i].lo || a[i].run != b[i].run || a[i].stride != b[i].stride || a[i].count != b[i].count)
             return false;
     return true;
 }
 
-static uint64_t hash_ranges(const lp_ranges *r)
+static uint64_t hash_pieces(const lp_piece *p, int64_t count)
 {
-    return r->count == 0 ? 0 : lp_hash(r->item, (size_t)r->count * sizeof *r->item);
+    uint64_t hash = (uint64_t)count;
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t field[4] = {p[i].lo, p[i].run, p[i].stride, p[i].count};
+        hash = hash * 0x9e3779b97f4a7c15u + lp_hash(field, sizeof field);
+    }
+    return hash;
 }
 
 static lp_status add_member(lp_holdings *h, holder_class *c, int32_t sender, lp_error *err)
@@ -81,41 +88,38 @@ static lp_status add_member(lp_holdings *h, holder_class *c, int32_t sender, lp_
     return LP_OK;
 }
 
-lp_status lp_holdings_add(lp_holdings *h, int32_t sender, uint32_t name, const lp_ranges *ranges, lp_error *err)
+lp_status lp_holdings_add(lp_holdings *h, int32_t sender, uint32_t name, const lp_piece *piece, int64_t count,
+                          lp_error *err)
 {
-    const uint64_t hash = hash_ranges(ranges);
-    if (ranges->count == 0)
+    const uint64_t hash = hash_pieces(piece, count);
+    if (count == 0)
         return LP_OK;
     for (int64_t i = h->first[name]; i >= 0; i = h->class_[i].next)
-        if (h->class_[i].hash == hash && same_ranges(&h->class_[i].ranges, ranges))
+        if (h->class_[i].hash == hash && h->class_[i].pieces == count && same_pieces(h->class_[i].piece, piece, count))
             return add_member(h, &h->class_[i], sender, err);
     void *items = h->class_;
     if (!lp_grow(h->alloc, &items, &h->capacity, h->classes + 1, sizeof *h->class_))
         return lp_fail_memory(err);
     h->class_ = items;
     holder_class *c = &h->class_[h->classes];
-    *c = (holder_class){.hash = hash, .next = h->first[name]};
+    *c = (holder_class){.hash = hash, .next = h->first[name], .pieces = count};
     lp_ranges_init(&c->ranges, h->alloc);
+    c->piece = lp_allocate(h->alloc, (size_t)count * sizeof *c->piece);
+    if (c->piece == NULL)
+        return lp_fail_memory(err);
+    memcpy(c->piece, piece, (size_t)count * sizeof *c->piece);
     h->first[name] = h->classes++;
-    for (int64_t i = 0; i < ranges->count; i++)
-        LP_TRY(lp_ranges_add(&c->ranges, ranges->item[i].lo, ranges->item[i].hi, err));
-    lp_ranges_normalise(&c->ranges);
     return add_member(h, c, sender, err);
 }
 
 lp_status lp_holdings_add_all(lp_holdings *h, int32_t sender, lp_error *err)
 {
-    lp_ranges all;
-    lp_status status = LP_OK;
-    for (int64_t i = 0; i < lp_checkpoint_count(h->catalogue) && status == LP_OK; i++) {
-        lp_ranges_init(&all, h->alloc);
-        status = lp_ranges_add(&all, 0, lp_checkpoint_at(h->catalogue, i)->bytes, err);
-        lp_ranges_normalise(&all);
-        if (status == LP_OK)
-            status = lp_holdings_add(h, sender, (uint32_t)i, &all, err);
-        lp_ranges_free(&all);
+    for (int64_t i = 0; i < lp_checkpoint_count(h->catalogue); i++) {
+        const int64_t bytes = lp_checkpoint_at(h->catalogue, i)->bytes;
+        const lp_piece all = {.name = (uint32_t)i, .run = bytes, .count = 1};
+        LP_TRY(lp_holdings_add(h, sender, (uint32_t)i, &all, bytes > 0, err));
     }
-    return status;
+    return LP_OK;
 }
 
 /* ---- requests ---- */
@@ -178,52 +182,79 @@ static int32_t least_asked(const lp_requests *r, const holder_class *c)
 
 typedef struct sweep {
     lp_requests *r;
-    const lp_holdings *h;
+    lp_holdings *h;
     uint32_t name;
     int64_t classes;
 } sweep;
 
-/* Of the classes that hold byte x, the one to ask: one in use with something left, else the least asked. *end gets how
- * far its range goes. Returns its number among the classes of the name, or -1. */
-static int64_t choose(sweep *w, int64_t x, int64_t *end)
+/* The sender of a class that would be asked, and whether it is in use. */
+static void consider(lp_requests *r, const holder_class *c, int64_t number)
+{
+    if (r->allowed[number] > 0)
+        return;
+    r->chosen[number] = least_asked(r, c);
+    r->allowed[number] = 0;
+}
+
+/* Whether class `number` is to be preferred to class `best`: one in use, then the sender that was asked less. */
+static bool is_better(const lp_requests *r, int64_t number, int64_t best)
+{
+    if (best < 0)
+        return true;
+    const bool in_use = r->allowed[number] > 0, best_in_use = r->allowed[best] > 0;
+    if (in_use != best_in_use)
+        return in_use;
+    const int32_t a = (int32_t)r->chosen[number], b = (int32_t)r->chosen[best];
+    if (r->list[a].bytes != r->list[b].bytes)
+        return r->list[a].bytes < r->list[b].bytes;
+    return distance(r, a) < distance(r, b);
+}
+
+/* ---- run by run ---- */
+
+static lp_status expand_class(holder_class *c, lp_error *err)
+{
+    if (c->ranges.count > 0)
+        return LP_OK;
+    for (int64_t i = 0; i < c->pieces; i++)
+        LP_TRY(lp_piece_ranges(&c->piece[i], &c->ranges, err));
+    lp_ranges_normalise(&c->ranges);
+    return LP_OK;
+}
+
+/* Of the classes that hold byte x, the one to ask; *end gets how far its range goes. Its number among the classes of
+ * the name; LP_E_UNSUPPORTED when there is none. */
+static lp_status choose_at(sweep *w, int64_t x, int64_t *best, int64_t *end, lp_error *err)
 {
     lp_requests *r = w->r;
-    int64_t best = -1, number = 0;
+    int64_t number = 0;
+    *best = -1;
     for (int64_t i = w->h->first[w->name]; i >= 0; i = w->h->class_[i].next, number++) {
-        const holder_class *c = &w->h->class_[i];
+        holder_class *c = &w->h->class_[i];
         int64_t *at = &r->cursor[number];
+        LP_TRY(expand_class(c, err));
         while (*at < c->ranges.count && c->ranges.item[*at].hi <= x)
             ++*at;
         if (*at == c->ranges.count || c->ranges.item[*at].lo > x)
             continue;
-        if (r->allowed[number] <= 0) {
-            r->chosen[number] = least_asked(r, c);
-            r->allowed[number] = 0;
-        }
-        const bool in_use = r->allowed[number] > 0;
-        const bool best_in_use = best >= 0 && r->allowed[best] > 0;
-        const bool is_less = best < 0 || r->list[r->chosen[number]].bytes < r->list[r->chosen[best]].bytes ||
-                             (r->list[r->chosen[number]].bytes == r->list[r->chosen[best]].bytes &&
-                              distance(r, (int32_t)r->chosen[number]) < distance(r, (int32_t)r->chosen[best]));
-        if (best < 0 || (in_use && !best_in_use) || (in_use == best_in_use && is_less)) {
-            best = number;
+        consider(r, c, number);
+        if (is_better(r, number, *best)) {
+            *best = number;
             *end = c->ranges.item[*at].hi;
         }
     }
-    return best;
+    if (*best >= 0)
+        return LP_OK;
+    const char *text = lp_checkpoint_at(w->h->catalogue, w->name)->name;
+    return lp_fail_at(err, LP_E_UNSUPPORTED, text, x, "byte %lld of '%s' is held by no sender", (long long)x, text);
 }
 
 static lp_status take_range(sweep *w, int64_t lo, int64_t hi, lp_error *err)
 {
     lp_requests *r = w->r;
     while (lo < hi) {
-        int64_t end = hi;
-        const int64_t number = choose(w, lo, &end);
-        if (number < 0) {
-            const char *text = lp_checkpoint_at(w->h->catalogue, w->name)->name;
-            return lp_fail_at(err, LP_E_UNSUPPORTED, text, lo, "byte %lld of '%s' is held by no sender", (long long)lo,
-                              text);
-        }
+        int64_t end = hi, number = -1;
+        LP_TRY(choose_at(w, lo, &number, &end, err));
         end = end < hi ? end : hi;
         if (r->allowed[number] <= 0)
             r->allowed[number] = STRETCH;
@@ -238,7 +269,70 @@ static lp_status take_range(sweep *w, int64_t lo, int64_t hi, lp_error *err)
     return LP_OK;
 }
 
-lp_status lp_requests_add(lp_requests *r, const lp_holdings *h, uint32_t name, const lp_ranges *need, lp_error *err)
+/* ---- pieces as they are: where the runs of a piece lie in those of one class, step for step ---- */
+
+static bool contains(const holder_class *c, const lp_piece *p)
+{
+    const int64_t end = p->lo + (p->count - 1) * p->stride + p->run;
+    for (int64_t i = 0; i < c->pieces; i++) {
+        const lp_piece *q = &c->piece[i];
+        if (q->count == 1) {
+            if (q->lo <= p->lo && end <= q->lo + q->run)
+                return true;
+            continue;
+        }
+        if (q->lo > p->lo || (p->count > 1 && q->stride != p->stride))
+            continue;
+        const int64_t step = (p->lo - q->lo) / q->stride, into = (p->lo - q->lo) % q->stride;
+        if (into + p->run <= q->run && step + p->count <= q->count)
+            return true;
+    }
+    return false;
+}
+
+static int64_t choose_whole(sweep *w, const lp_piece *p)
+{
+    int64_t best = -1, number = 0;
+    for (int64_t i = w->h->first[w->name]; i >= 0; i = w->h->class_[i].next, number++) {
+        const holder_class *c = &w->h->class_[i];
+        if (!contains(c, p))
+            continue;
+        consider(w->r, c, number);
+        if (is_better(w->r, number, best))
+            best = number;
+    }
+    return best;
+}
+
+static lp_status take_piece(sweep *w, lp_piece p, lp_error *err)
+{
+    lp_requests *r = w->r;
+    while (p.count > 0) {
+        const int64_t number = p.run <= STRETCH ? choose_whole(w, &p) : -1;
+        if (number < 0) {
+            for (int64_t k = 0; k < p.count; k++)
+                LP_TRY(take_range(w, p.lo + k * p.stride, p.lo + k * p.stride + p.run, err));
+            return LP_OK;
+        }
+        if (r->allowed[number] <= 0)
+            r->allowed[number] = STRETCH;
+        lp_piece part = p;
+        const int64_t fit = r->allowed[number] < p.run ? 1 : r->allowed[number] / p.run;
+        part.count = fit < p.count ? fit : p.count;
+        part.stride = part.count > 1 ? p.stride : 0;
+        LP_TRY(lp_pieces_join(&r->list[r->chosen[number]], &part, err));
+        r->allowed[number] -= part.count * part.run;
+        if (r->allowed[number] < p.run) /* not enough for another run: somebody else's turn */
+            r->allowed[number] = 0;
+        p.lo += part.count * p.stride;
+        p.count -= part.count;
+        p.stride = p.count > 1 ? p.stride : 0;
+    }
+    return LP_OK;
+}
+
+lp_status lp_requests_add(lp_requests *r, lp_holdings *h, uint32_t name, const lp_piece *piece, int64_t count,
+                          lp_error *err)
 {
     sweep w = {.r = r, .h = h, .name = name};
     if (lp_checkpoint_at(h->catalogue, name)->bytes == 0)
@@ -248,8 +342,8 @@ lp_status lp_requests_add(lp_requests *r, const lp_holdings *h, uint32_t name, c
     LP_TRY(reserve_classes(r, w.classes + 1, err));
     for (int64_t i = 0; i < w.classes; i++)
         r->cursor[i] = r->allowed[i] = r->chosen[i] = 0;
-    for (int64_t i = 0; i < need->count; i++)
-        LP_TRY(take_range(&w, need->item[i].lo, need->item[i].hi, err));
+    for (int64_t i = 0; i < count; i++)
+        LP_TRY(take_piece(&w, piece[i], err));
     return LP_OK;
 }
 

@@ -14,8 +14,10 @@ typedef struct lp_holdings lp_holdings;
 lp_status lp_holdings_new(lp_holdings **out, const lp_checkpoint *catalogue, int32_t senders, const lp_alloc *alloc,
                           lp_error *err);
 void lp_holdings_free(lp_holdings *h);
-/* A sender's ranges of one name: normalised; copied. Names in any order, each once for a sender. */
-lp_status lp_holdings_add(lp_holdings *h, int32_t sender, uint32_t name, const lp_ranges *ranges, lp_error *err);
+/* A sender's pieces of one name, as lp_pieces_add_range makes them of rising ranges; copied. Names in any order, each
+ * once for a sender. */
+lp_status lp_holdings_add(lp_holdings *h, int32_t sender, uint32_t name, const lp_piece *piece, int64_t count,
+                          lp_error *err);
 lp_status lp_holdings_add_all(lp_holdings *h, int32_t sender, lp_error *err); /* it holds every tensor whole */
 
 /* What one receiver asks of each sender. */
@@ -31,9 +33,10 @@ typedef struct lp_requests {
 
 lp_status lp_requests_init(lp_requests *r, int32_t receiver, int32_t senders, const lp_alloc *alloc, lp_error *err);
 void lp_requests_free(lp_requests *r);
-/* Adds the needed ranges of a name (normalised). A tensor without bytes is asked of sender 0. LP_E_UNSUPPORTED: some
- * byte is held by no sender. */
-lp_status lp_requests_add(lp_requests *r, const lp_holdings *h, uint32_t name, const lp_ranges *need, lp_error *err);
+/* Adds what is needed of a name, pieces of the same kind. A tensor without bytes is asked of sender 0.
+ * LP_E_UNSUPPORTED: some byte is held by no sender. */
+lp_status lp_requests_add(lp_requests *r, lp_holdings *h, uint32_t name, const lp_piece *piece, int64_t count,
+                          lp_error *err);
 
 /* Step `step` of a turn, of max(senders, receivers) in all: one partner at most for each rank, or -1. Receivers are
  * numbered from 0 here. Every rank goes through the steps in the same order, so nobody waits in a circle. */

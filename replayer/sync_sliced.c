@@ -110,21 +110,14 @@ static lp_status say_holdings(lp_sync *s, const lp_sync_source *source, lp_text 
 }
 
 /* Pieces of one name stand together. */
-static lp_status take_pieces(lp_holdings *h, int32_t sender, const lp_pieces *p, const lp_alloc *alloc, lp_error *err)
+static lp_status take_pieces(lp_holdings *h, int32_t sender, const lp_pieces *p, lp_error *err)
 {
-    lp_status status = LP_OK;
-    for (int64_t i = 0; i < p->count && status == LP_OK;) {
-        const uint32_t name = p->piece[i].name;
-        lp_ranges ranges;
-        lp_ranges_init(&ranges, alloc);
-        for (; i < p->count && p->piece[i].name == name && status == LP_OK; i++)
-            status = lp_piece_ranges(&p->piece[i], &ranges, err);
-        lp_ranges_normalise(&ranges);
-        if (status == LP_OK)
-            status = lp_holdings_add(h, sender, name, &ranges, err);
-        lp_ranges_free(&ranges);
+    for (int64_t i = 0, end; i < p->count; i = end) {
+        for (end = i + 1; end < p->count && p->piece[end].name == p->piece[i].name;)
+            end++;
+        LP_TRY(lp_holdings_add(h, sender, p->piece[i].name, &p->piece[i], end - i, err));
     }
-    return status;
+    return LP_OK;
 }
 
 static lp_status take_holdings(lp_sync *s, const lp_block *all, lp_holdings *h, lp_error *err)
@@ -142,7 +135,7 @@ static lp_status take_holdings(lp_sync *s, const lp_block *all, lp_holdings *h, 
         lp_pieces_init(&p, s->alloc);
         status = lp_pieces_get(&p, data + 1, all[i].bytes - 1, s->catalogue, err);
         if (status == LP_OK)
-            status = take_pieces(h, i, &p, s->alloc, err);
+            status = take_pieces(h, i, &p, err);
         lp_pieces_free(&p);
     }
     return status;
@@ -151,7 +144,8 @@ static lp_status take_holdings(lp_sync *s, const lp_block *all, lp_holdings *h, 
 /* ---- what receivers ask for ---- */
 
 typedef struct need_list {
-    lp_ranges ranges;
+    lp_pieces pieces;
+    uint32_t name;
     lp_status status;
     lp_error *err;
 } need_list;
@@ -159,26 +153,25 @@ typedef struct need_list {
 static int add_need(void *context, int64_t lo, int64_t hi)
 {
     need_list *n = context;
-    n->status = lp_ranges_add(&n->ranges, lo, hi, n->err);
+    n->status = lp_pieces_add_range(&n->pieces, n->name, lo, hi, n->err);
     return n->status != LP_OK;
 }
 
-static lp_status ask(lp_sync *s, const lp_plan *plan, const lp_holdings *h, lp_requests *r, lp_error *err)
+static lp_status ask(lp_sync *s, const lp_plan *plan, lp_holdings *h, lp_requests *r, lp_error *err)
 {
     lp_status status = LP_OK;
     for (uint32_t i = 0; i < lp_checkpoint_count(s->catalogue) && status == LP_OK; i++) {
-        need_list need = {.status = LP_OK, .err = err};
+        need_list need = {.name = i, .status = LP_OK, .err = err};
         if (lp_plan_use(plan, i) != LP_USE_LOADED)
             continue;
-        lp_ranges_init(&need.ranges, s->alloc);
+        lp_pieces_init(&need.pieces, s->alloc);
         status = lp_plan_reads(plan, i, add_need, &need, err);
         status = status == LP_OK ? need.status : status;
-        lp_ranges_normalise(&need.ranges);
-        if (status == LP_OK && need.ranges.count == 0) /* fills only: seen is all that it takes */
+        if (status == LP_OK && need.pieces.count == 0) /* fills only: seen is all that it takes */
             status = lp_pieces_add(&r->list[0], &(lp_piece){.name = i, .count = 1}, err);
         else if (status == LP_OK)
-            status = lp_requests_add(r, h, i, &need.ranges, err);
-        lp_ranges_free(&need.ranges);
+            status = lp_requests_add(r, h, i, need.pieces.piece, need.pieces.count, err);
+        lp_pieces_free(&need.pieces);
     }
     return status;
 }

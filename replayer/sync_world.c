@@ -102,14 +102,25 @@ void lp_world_bytes_free(lp_world_bytes *w)
     w->ranks = 0;
 }
 
-lp_status lp_world_ranges(const lp_world_bytes *w, int32_t rank, uint32_t name, int64_t *cursor, lp_ranges *out,
-                          lp_error *err)
+const lp_piece *lp_world_pieces(const lp_world_bytes *w, int32_t rank, uint32_t name, int64_t *cursor, int64_t *count)
 {
     const lp_pieces *p = &w->rank[rank];
     while (*cursor < p->count && p->piece[*cursor].name < name)
         ++*cursor;
-    for (; *cursor < p->count && p->piece[*cursor].name == name; ++*cursor)
-        LP_TRY(lp_piece_ranges(&p->piece[*cursor], out, err));
+    const int64_t first = *cursor;
+    while (*cursor < p->count && p->piece[*cursor].name == name)
+        ++*cursor;
+    *count = *cursor - first;
+    return *count == 0 ? NULL : p->piece + first;
+}
+
+lp_status lp_world_ranges(const lp_world_bytes *w, int32_t rank, uint32_t name, int64_t *cursor, lp_ranges *out,
+                          lp_error *err)
+{
+    int64_t count;
+    const lp_piece *p = lp_world_pieces(w, rank, name, cursor, &count);
+    for (int64_t i = 0; i < count; i++)
+        LP_TRY(lp_piece_ranges(&p[i], out, err));
     lp_ranges_normalise(out);
     return LP_OK;
 }
@@ -126,36 +137,28 @@ static lp_status fill_holdings(lp_holdings *h, const lp_world_bytes *held, int32
     for (int32_t i = 0; i < held->ranks; i++) {
         int64_t cursor = 0;
         for (uint32_t name = 0; name < lp_checkpoint_count(held->catalogue); name++) {
-            lp_ranges r;
-            lp_ranges_init(&r, held->alloc);
-            lp_status status = lp_world_ranges(held, i, name, &cursor, &r, err);
-            if (status == LP_OK)
-                status = lp_holdings_add(h, i, name, &r, err);
-            lp_ranges_free(&r);
-            LP_TRY(status);
+            int64_t count;
+            const lp_piece *p = lp_world_pieces(held, i, name, &cursor, &count);
+            LP_TRY(lp_holdings_add(h, i, name, p, count, err));
         }
     }
     return LP_OK;
 }
 
 /* Asks for one receiver. Names without bytes cost nothing. */
-static lp_status ask_for(lp_requests *r, const lp_holdings *h, const lp_world_bytes *needs, int32_t receiver,
-                         lp_error *err)
+static lp_status ask_for(lp_requests *r, lp_holdings *h, const lp_world_bytes *needs, int32_t receiver, lp_error *err)
 {
     int64_t cursor = 0;
     for (uint32_t name = 0; name < lp_checkpoint_count(needs->catalogue); name++) {
-        lp_ranges need;
-        lp_ranges_init(&need, needs->alloc);
-        lp_status status = lp_world_ranges(needs, receiver, name, &cursor, &need, err);
-        if (status == LP_OK && need.count > 0)
-            status = lp_requests_add(r, h, name, &need, err);
-        lp_ranges_free(&need);
-        LP_TRY(status);
+        int64_t count;
+        const lp_piece *p = lp_world_pieces(needs, receiver, name, &cursor, &count);
+        if (count > 0)
+            LP_TRY(lp_requests_add(r, h, name, p, count, err));
     }
     return LP_OK;
 }
 
-static lp_status add_receiver(lp_world_costs *out, int64_t *sent, const lp_holdings *h, const lp_world_bytes *needs,
+static lp_status add_receiver(lp_world_costs *out, int64_t *sent, lp_holdings *h, const lp_world_bytes *needs,
                               int32_t receiver, lp_error *err)
 {
     lp_requests r;

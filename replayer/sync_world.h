@@ -28,6 +28,9 @@ void lp_world_bytes_free(lp_world_bytes *w);
 lp_status lp_world_ranges(const lp_world_bytes *w, int32_t rank, uint32_t name, int64_t *cursor, lp_ranges *out,
                           lp_error *err);
 
+/* The same as pieces, which live as long as w. */
+const lp_piece *lp_world_pieces(const lp_world_bytes *w, int32_t rank, uint32_t name, int64_t *cursor, int64_t *count);
+
 /* What the destinations of a plan hold of a name: adds to *out, not normalised. */
 lp_status lp_gather_ranges(const lp_plan *plan, uint32_t name, lp_ranges *out, lp_error *err);
 
@@ -38,11 +41,11 @@ lp_status lp_gather_ranges(const lp_plan *plan, uint32_t name, lp_ranges *out, l
 typedef struct lp_cold_world {
     const lp_alloc *alloc;
     int32_t rank, ranks;
-    lp_pieces read;  /* of this rank, a frame for each chunk */
-    lp_pieces *out;  /* by receiver: of the chunks of this rank */
-    lp_pieces *in;   /* by reader: of that reader's chunks */
-    int64_t *chunks; /* by reader */
-    bool *is_shared; /* by name */
+    lp_pieces read;         /* of this rank, a frame for each chunk */
+    lp_pieces *out;         /* by receiver: of the chunks of this rank */
+    lp_pieces *in;          /* by reader: of that reader's chunks */
+    int64_t *chunks;        /* by reader */
+    bool *is_shared;        /* by name */
     int64_t *needed, *once; /* by name: bytes of all ranks added up, and counted once */
     lp_cold_costs costs;
 } lp_cold_world;

@@ -45,8 +45,7 @@ static struct addrinfo *resolve(const char *host, int32_t port, bool to_listen, 
     const int code = getaddrinfo(host, service, &hints, &list);
     if (code == 0)
         return list;
-    (void)lp_fail_at(err, LP_E_IO, host, -1, "cannot find host '%s': %s", host == NULL ? "*" : host,
-                     gai_strerror(code));
+    (void)lp_fail(err, LP_E_IO, "cannot find host '%s': %s", host == NULL ? "*" : host, gai_strerror(code));
     return NULL;
 }
 
@@ -84,8 +83,8 @@ int lp_socket_listen(const char *host, int32_t port, int32_t *bound, lp_error *e
     }
     freeaddrinfo(list);
     if (fd < 0)
-        (void)lp_fail_at(err, LP_E_IO, host, -1, "cannot listen at '%s' port %d: %s", host == NULL ? "*" : host, port,
-                         strerror(code));
+        (void)lp_fail(err, LP_E_IO, "cannot listen at '%s' port %d: %s", host == NULL ? "*" : host, port,
+                      strerror(code));
     else
         *bound = port_of(fd);
     return fd;
