@@ -50,7 +50,7 @@ int lp_cli_explain_tensor(lp_cli_job *job, const char *name)
     int32_t scope = 0;
     uint32_t index = 0;
     int64_t looks = INT64_C(1) << 28;
-    lp_status status = lp_report_rows_make(&rows, job->trace, &err);
+    lp_status status = lp_report_rows_make(&rows, job->trace, NULL, &err);
     if (status == LP_OK)
         status = find(job, &rows, name, &scope, &index, &err);
     if (status == LP_OK)

@@ -44,7 +44,7 @@ typedef struct lp_report_rows {
 } lp_report_rows;
 
 /* Expands all scopes and groups their destinations. O(records log records). Free also after a failure. */
-lp_status lp_report_rows_make(lp_report_rows *r, const lp_trace *trace, lp_error *err);
+lp_status lp_report_rows_make(lp_report_rows *r, const lp_trace *trace, const lp_platform *platform, lp_error *err);
 void lp_report_rows_free(lp_report_rows *r);
 
 /* Counts in each row of `r` the members that `base` fills otherwise: same rank and name, another digest, or absent. */

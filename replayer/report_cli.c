@@ -9,7 +9,7 @@ static lp_status open_side(lp_report_side *side, lp_cli *cli, const char *path, 
 {
     side->path = path;
     LP_TRY(lp_trace_open_with(&side->trace, path, lp_cli_platform(cli), err));
-    LP_TRY(lp_report_rows_make(&side->rows, side->trace, err));
+    LP_TRY(lp_report_rows_make(&side->rows, side->trace, NULL, err));
     side->cost = lp_allocate_zero(NULL, (size_t)side->rows.scope_count * sizeof *side->cost);
     if (side->cost == NULL)
         return lp_fail_memory(err);

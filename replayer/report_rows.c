@@ -349,13 +349,13 @@ static int by_bytes(const void *pa, const void *pb)
     return (a->index > b->index) - (a->index < b->index);
 }
 
-lp_status lp_report_rows_make(lp_report_rows *r, const lp_trace *trace, lp_error *err)
+lp_status lp_report_rows_make(lp_report_rows *r, const lp_trace *trace, const lp_platform *platform, lp_error *err)
 {
-    const lp_platform platform = lp_platform_resolve(NULL);
+    const lp_platform p = lp_platform_resolve(platform);
     row_table t = {.at = NULL};
-    map_digests maps = {.alloc = platform.alloc};
+    map_digests maps = {.alloc = p.alloc};
     lp_status status = LP_OK;
-    *r = (lp_report_rows){.trace = trace, .alloc = platform.alloc};
+    *r = (lp_report_rows){.trace = trace, .alloc = p.alloc};
     lp_strings_init(&r->family, r->alloc);
     r->scope_count = lp_trace_scope_count(trace);
     r->scope = lp_allocate_zero(r->alloc, (size_t)r->scope_count * sizeof *r->scope);

@@ -60,7 +60,8 @@ static void every_allocation_may_fail(void **unused)
     const lp_platform platform = {.alloc = &alloc};
     lp_checkpoint *c = open_folder(&platform);
     const int64_t before = faults.live;
-    const char *path = in_folder("faulty.headers");
+    char path[128];
+    snprintf(path, sizeof path, "%s/faulty.headers", test_folder);
     lp_status status = LP_E_MEMORY;
     int64_t n = 0;
     while (status != LP_OK) {
@@ -89,11 +90,69 @@ static void every_allocation_may_fail(void **unused)
     assert_true(n > 8);
 }
 
+/* Every call to the files fails once, also in the middle of a read or write: told, nothing left open, whole or nothing.
+ */
+static void every_file_call_may_fail(void **unused)
+{
+    (void)unused;
+    static const int errors[] = {-EIO, 0};
+    faulty_io io;
+    char path[128], partial[128];
+    snprintf(path, sizeof path, "%s/io.headers", test_folder);
+    snprintf(partial, sizeof partial, "%s/io.headers.partial", test_folder);
+    for (int e = 0; e < 2; e++) {
+        for (int64_t n = 0;; n++) {
+            faulty_io_init(&io, -1, 0);
+            const lp_platform platform = {.io = &io.table};
+            lp_checkpoint *c = open_folder(&platform);
+            lp_error err = {0};
+            io.countdown = n;
+            io.error = errors[e];
+            io.is_once = true;
+            const lp_status status = lp_checkpoint_save_headers(c, path, true, &err);
+            const bool is_through = io.countdown >= 0; /* no call was left to fail */
+            io.countdown = -1;
+            assert_true(status == LP_OK || err.text[0] != '\0');
+            if (status == LP_OK) {
+                lp_checkpoint *b = NULL;
+                assert_ok(lp_checkpoint_open(&b, path, ERR));
+                assert_int_equal(lp_checkpoint_count(b), 2);
+                lp_checkpoint_close(b);
+            }
+            lp_checkpoint_close(c);
+            assert_int_equal(io.open_files, 0);
+            if (access(partial, F_OK) == 0)
+                fail_msg("error %d, call %d: %s left (%s)", errors[e], (int)n, partial, err.text);
+            unlink(path);
+            if (is_through)
+                break;
+            assert_true(n < 200);
+        }
+    }
+    lp_checkpoint *c = open_folder(NULL);
+    assert_ok(lp_checkpoint_save_headers(c, path, true, ERR));
+    lp_checkpoint_close(c);
+    for (int64_t n = 0;; n++) {
+        lp_checkpoint *b = NULL;
+        lp_error err = {0};
+        faulty_io_init(&io, n, -EIO);
+        io.is_once = true;
+        const lp_status status = lp_checkpoint_open_with(&b, path, &(lp_platform){.io = &io.table}, &err);
+        const bool is_through = io.countdown >= 0;
+        assert_true(status == LP_OK || err.code == LP_E_IO);
+        lp_checkpoint_close(b);
+        assert_int_equal(io.open_files, 0);
+        if (is_through)
+            break;
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_bundle_is_the_catalogue_without_files),
         cmocka_unit_test(every_allocation_may_fail),
+        cmocka_unit_test(every_file_call_may_fail),
     };
     return cmocka_run_group_tests(tests, make_test_folder, remove_test_folder);
 }

@@ -43,7 +43,7 @@ static void strips_count_every_byte(void **unused)
         lp_report_rows rows;
         lp_strip strip;
         int64_t looks = INT64_MAX;
-        assert_ok(lp_report_rows_make(&rows, t, ERR));
+        assert_ok(lp_report_rows_make(&rows, t, NULL, ERR));
         assert_ok(lp_report_strip(&strip, &rows, 0, 0, &looks, ERR));
         assert_int_equal(strip.bytes, bytes);
 
@@ -111,7 +111,7 @@ static void rows_hold_what_is_filled_alike(void **unused)
     }
     assert_ok(lp_trace_seal(t, ERR));
     lp_report_rows rows;
-    assert_ok(lp_report_rows_make(&rows, t, ERR));
+    assert_ok(lp_report_rows_make(&rows, t, NULL, ERR));
     assert_int_equal(rows.count, 2);
     assert_int_equal(rows.item[0].members, 3);
     assert_string_equal(rows.item[0].family, "layers.*.w");
@@ -127,8 +127,8 @@ static void a_base_shows_which_rows_changed(void **unused)
     (void)unused;
     lp_trace *old = layers(0), *new = layers(16);
     lp_report_rows was, is;
-    assert_ok(lp_report_rows_make(&was, old, ERR));
-    assert_ok(lp_report_rows_make(&is, new, ERR));
+    assert_ok(lp_report_rows_make(&was, old, NULL, ERR));
+    assert_ok(lp_report_rows_make(&is, new, NULL, ERR));
     assert_ok(lp_report_rows_compare(&is, &was, ERR));
     int64_t changed = 0;
     for (int64_t i = 0; i < is.count; i++) {
@@ -153,11 +153,99 @@ static void work_that_runs_out_is_not_called_nothing(void **unused)
     lp_report_rows rows;
     lp_strip strip;
     int64_t looks = 3;
-    assert_ok(lp_report_rows_make(&rows, t, ERR));
+    assert_ok(lp_report_rows_make(&rows, t, NULL, ERR));
     assert_ok(lp_report_strip(&strip, &rows, 0, 1, &looks, ERR));
     for (int c = 0; c < LP_STRIP_CODES; c++)
         if (strip.bin[strip.bins - 1].units[c] > 0)
             assert_int_equal(strip.slot[c / 2].kind, LP_SLOT_OTHERS);
+    lp_report_rows_free(&rows);
+    lp_trace_close(t);
+}
+
+/* Many maps, many rows, derives and refusals, a destination without bytes, two fills in one place. */
+static lp_trace *much(void)
+{
+    enum { LAYERS = 700 };
+    lp_trace *t = small_trace(LAYERS, 4096, NULL);
+    for (int i = 0; i < LAYERS; i++) {
+        char name[32], from[8];
+        snprintf(name, sizeof name, "part%d.w", i);
+        snprintf(from, sizeof from, "n%d", i);
+        const uint32_t d = add_dest(t, name, 1024);
+        add_copy(t, from, d, 0, 0, 1 + i);
+        if (i % 3 == 0)
+            add_fill(t, LP_NAME_BEGIN, d, 1000, 24, (uint8_t)i);
+    }
+    add_dest(t, "empty", 0);
+    const uint32_t refused = add_dest(t, "refused", 8);
+    assert_ok(lp_trace_add_refusal(t,
+                                   &(lp_refusal){.name = name_index(t, "n1"),
+                                                 .dest = refused,
+                                                 .operation = "aten.max",
+                                                 .reason = "reads a value",
+                                                 .provenance = LP_NONE},
+                                   ERR));
+    assert_ok(lp_trace_seal(t, ERR));
+    return t;
+}
+
+static void every_allocation_may_fail(void **unused)
+{
+    (void)unused;
+    lp_trace *t = much();
+    lp_report_rows base;
+    assert_ok(lp_report_rows_make(&base, t, NULL, ERR));
+    assert_int_equal(base.count, 702);
+    failing_alloc faults = {0};
+    const lp_alloc alloc = {.size = sizeof alloc, .context = &faults, .resize = failing_resize};
+    const lp_platform platform = {.alloc = &alloc};
+    lp_status status = LP_E_MEMORY;
+    int64_t n = 0;
+    /* Growing tables ask rarely: the first requests one by one, the others in leaps. */
+    for (int64_t at = 1; status != LP_OK; at += at < 60 ? 1 : at / 20, n++) {
+        lp_report_rows rows;
+        lp_strip strip;
+        lp_error err = {0};
+        int64_t looks = INT64_MAX;
+        faults = (failing_alloc){.fail_at = at};
+        status = lp_report_rows_make(&rows, t, &platform, &err);
+        if (status == LP_OK)
+            status = lp_report_rows_compare(&rows, &base, &err);
+        if (status == LP_OK)
+            status = lp_report_strip(&strip, &rows, 0, 5, &looks, &err);
+        assert_true(status == LP_OK || (status == LP_E_MEMORY && err.code == LP_E_MEMORY));
+        lp_report_rows_free(&rows);
+        assert_int_equal(faults.live, 0);
+    }
+    assert_true(n > 20);
+    lp_report_rows_free(&base);
+    lp_trace_close(t);
+}
+
+static void fallbacks_and_nothing_are_told_apart(void **unused)
+{
+    (void)unused;
+    lp_trace *t = much();
+    lp_report_rows rows;
+    lp_strip strip;
+    int32_t scope;
+    uint32_t index;
+    int64_t looks = INT64_MAX;
+    assert_ok(lp_report_rows_make(&rows, t, NULL, ERR));
+    assert_false(lp_report_rows_find(&rows, 0, "nobody", &scope, &index));
+    assert_false(lp_report_rows_find(&rows, 7, "empty", &scope, &index));
+    assert_true(lp_report_rows_find(&rows, 0, "refused", &scope, &index));
+    assert_ok(lp_report_strip(&strip, &rows, scope, index, &looks, ERR));
+    assert_int_equal(strip.slots, 2);
+    assert_int_equal(strip.slot[1].kind, LP_SLOT_FALLBACK);
+    assert_string_equal(strip.slot[1].note, "aten.max");
+    assert_int_equal(strip.bin[0].units[2] + strip.bin[0].units[3], LP_STRIP_UNITS);
+    assert_true(lp_report_rows_find(&rows, 0, "empty", &scope, &index));
+    assert_ok(lp_report_strip(&strip, &rows, scope, index, &looks, ERR));
+    assert_int_equal(strip.bins, 0);
+    assert_true(lp_report_rows_find(&rows, 0, "part5.w", &scope, &index));
+    assert_ok(lp_report_strip(&strip, &rows, scope, index, &looks, ERR));
+    assert_int_equal(strip.bin[LP_STRIP_BINS - 1].units[0], LP_STRIP_UNITS); /* slot 0: nothing writes the end */
     lp_report_rows_free(&rows);
     lp_trace_close(t);
 }
@@ -168,6 +256,8 @@ int main(void)
         cmocka_unit_test(strips_count_every_byte),
         cmocka_unit_test(rows_hold_what_is_filled_alike),
         cmocka_unit_test(a_base_shows_which_rows_changed),
+        cmocka_unit_test(every_allocation_may_fail),
+        cmocka_unit_test(fallbacks_and_nothing_are_told_apart),
         cmocka_unit_test(work_that_runs_out_is_not_called_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

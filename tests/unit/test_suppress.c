@@ -92,7 +92,25 @@ static void reasons_are_mandatory(void **unused)
     expect_refusal("map_change * x", "'f' line 1: there is no rule 'map_change'");
     expect_refusal("map_changed \"a b x",
                    "'f' line 1: RULE GLOB REASON is wanted, and the glob is missing or its quote does not end");
+    expect_refusal("\"map_changed * x", "'f' line 1: a quote does not end");
     expect_refusal("map_changed * \xff", "'f' line 1: this is not text in UTF-8");
+}
+
+static void there_is_a_limit(void **unused)
+{
+    (void)unused;
+    lp_text text;
+    lp_suppressions s;
+    lp_error err = {0};
+    lp_text_init(&text, NULL);
+    for (int i = 0; i <= LP_SUPPRESSIONS_MAX; i++)
+        lp_suppression_text(&text, "map_changed", i % 2 == 0 ? "two words" : "a", "because");
+    lp_suppressions_init(&s, NULL);
+    assert_int_equal(lp_suppressions_parse(&s, text.data, text.bytes, "f", &err), LP_E_LIMIT);
+    assert_int_equal(s.count, LP_SUPPRESSIONS_MAX);
+    assert_string_equal(s.item[0].glob, "two words");
+    lp_suppressions_free(&s);
+    lp_text_free(&text);
 }
 
 static lp_suppressions parse(const char *text)
@@ -164,6 +182,34 @@ static void fingerprints_know_rule_witness_and_map(void **unused)
     lp_trace_close(t);
 }
 
+/* The findings of a trace whose memory fails while they are silenced. */
+static void silencing_may_run_out_of_memory(void **unused)
+{
+    (void)unused;
+    failing_alloc faults = {0};
+    const lp_alloc alloc = {.size = sizeof alloc, .context = &faults, .resize = failing_resize};
+    lp_trace *t = small_trace(1, 64, &(lp_platform){.alloc = &alloc});
+    add_dest(t, "layers.0.w", 8);
+    assert_ok(lp_trace_seal(t, ERR));
+    lp_suppressions all = parse("dest_uncovered * all of it\n");
+    for (int64_t n = 1, done = 0; !done; n++) {
+        lp_findings *f;
+        lp_error err = {0};
+        assert_ok(lp_check(&f, t, ERR));
+        faults.calls = 0;
+        faults.fail_at = n;
+        const lp_status status = lp_findings_suppress(f, &all, &err);
+        faults.fail_at = 0;
+        assert_true(status == LP_OK || err.code == LP_E_MEMORY);
+        done = status == LP_OK;
+        assert_true(!done || n > 3);
+        lp_findings_free(f);
+    }
+    lp_suppressions_free(&all);
+    lp_trace_close(t);
+    assert_int_equal(faults.live, 0);
+}
+
 static void every_allocation_may_fail(void **unused)
 {
     (void)unused;
@@ -232,8 +278,10 @@ int main(void)
         cmocka_unit_test(globs_match_as_defined),
         cmocka_unit_test(a_glob_of_stars_is_no_attack),
         cmocka_unit_test(reasons_are_mandatory),
+        cmocka_unit_test(there_is_a_limit),
         cmocka_unit_test(a_family_is_silenced_as_a_whole_or_not_at_all),
         cmocka_unit_test(fingerprints_know_rule_witness_and_map),
+        cmocka_unit_test(silencing_may_run_out_of_memory),
         cmocka_unit_test(every_allocation_may_fail),
         cmocka_unit_test(settings_are_read_by_line),
     };

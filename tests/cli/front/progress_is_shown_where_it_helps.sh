@@ -15,3 +15,7 @@ echo "--- a log: a line for ten seconds"
 LOADPLAN_PROGRESS=plain loadplan record $options 2>&1 | short
 LOADPLAN_PROGRESS=plain LOADPLAN_PROGRESS_STEP=20000 loadplan record $options 2>&1 | short
 LOADPLAN_PROGRESS=plain LOADPLAN_PROGRESS_STEP=20000 loadplan record $options -q
+echo "--- bytes, long waits, and what machines read"
+loadplan replay x.lpt --checkpoint ckpt -o out --progress 2>&1 >/dev/null | tr '\r\033' '<>' | grep -o 'replay  *[0-9]*% [^ ]* [KM]iB' | head -n 1 | sed 's/[0-9][0-9.]*/N/g'
+LOADPLAN_PROGRESS_STEP=200000 loadplan record $options --progress 2>&1 | grep -o 'eta [0-9]*m[0-9]*s' | head -n 1
+LOADPLAN_PROGRESS=plain loadplan replay x.lpt --checkpoint ckpt -f -o out --format=json -q
