@@ -291,7 +291,7 @@ static lp_status write_runs(const change *c, lp_change_write write, void *contex
 lp_status lp_change_get(const uint8_t *data, int64_t bytes, const lp_checkpoint *catalogue, lp_change_write write,
                         void *context, int64_t *used, lp_error *err)
 {
-    change c;
+    change c = {0};
     LP_TRY(get_head(&c, data, bytes, catalogue, err));
     LP_TRY(get_body(&c, data, bytes, used, err));
     if (c.form == LP_CHANGE_ALL)
