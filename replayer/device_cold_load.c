@@ -71,7 +71,7 @@ static lp_status load(loading *l, lp_cold_report *report, lp_error *err)
     const lp_cold_batches *b = &l->batches;
     void *program;
     LP_TRY(set_up(l, report, err));
-    l->plan->is_all_dirty = true;
+    lp_plan_start_over(l->plan);
     LP_TRY(lp_cold_pipe_run(l->pipe, &l->files, l->program, err));
     const int64_t moved = lp_session_clock();
     LP_TRY(lp_cold_derives(l->device, l->plan, &l->files, report, err));

@@ -80,7 +80,7 @@ static lp_status start(lp_session *s, lp_error *err)
         LP_TRY(lp_device_check(c, c->derives_forget(c->context, d->side->derives, d->stream), "start a session", err));
     if (s->mode != LP_COLD && s->mode != LP_DUMMY)
         return LP_OK;
-    plan->is_all_dirty = true;
+    lp_plan_start_over(plan);
     d->is_moving = true;
     for (uint32_t i = 0; i < plan->storage_count; i++)
         if (plan->storage[i].bytes > 0)

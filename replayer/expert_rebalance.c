@@ -4,6 +4,7 @@
  * source, then write it to every target. So a cycle needs no order, memory is bounded whatever the maps are, and moves
  * between ranks are the same as moves on one, with somebody else filling the buffer.
  */
+#include "replayer/device_session.h"
 #include "replayer/expert_device.h"
 #include "replayer/expert_slots.h"
 
@@ -160,12 +161,18 @@ static lp_status bind_next(lp_rebalance *r, const lp_expert_map *to, lp_error *e
                                           .storage = storage->base,
                                           .storage_bytes = storage->bytes};
     }
+    const lp_device_side *side = plan->side;
+    const bool is_named = side != NULL && side->owns_calls;
     const lp_bind_options o = {.staging = plan->staging,
                                .experts = to,
                                .platform = &plan->platform,
                                .threads = 1,
-                               .experts_epoch_now = plan->epoch_now};
-    const lp_status status = lp_bind(&r->next, plan->trace, &rows->scope, list, rows->ndest, &o, err);
+                               .experts_epoch_now = plan->epoch_now,
+                               .device = is_named ? side->name : NULL,
+                               .spill = side == NULL ? 0 : side->spill_bytes,
+                               .captures = side != NULL && side->captures};
+    const lp_device_calls *calls = side != NULL && !is_named ? &side->calls : NULL;
+    const lp_status status = lp_bind_with(&r->next, plan->trace, &rows->scope, list, rows->ndest, &o, calls, err);
     lp_release(r->alloc, list);
     return status;
 }
@@ -211,6 +218,8 @@ lp_status lp_rebalance_begin_with(lp_rebalance **out, lp_plan *plan, const lp_ex
 lp_status lp_rebalance_begin(lp_rebalance **out, lp_plan *plan, const lp_expert_map *to, int64_t staging,
                              const char *device, lp_error *err)
 {
+    if (device == NULL && plan->side != NULL)
+        device = plan->side->name;
     if (device == NULL || strcmp(device, "cpu") == 0)
         return lp_rebalance_begin_with(out, plan, to, staging, NULL, err);
     const lp_alloc *alloc = plan->platform.alloc;

@@ -145,6 +145,9 @@ lp_status lp_plan_experts(lp_plan *plan, const lp_expert_map *experts, lp_error 
 /* Steps of a scope's records, order made free, in a block of plan->platform.alloc that the caller frees. */
 lp_status lp_plan_scope_steps(lp_plan *plan, const lp_rows *rows, lp_step **out, int64_t *count, lp_error *err);
 
+/* plan_bind.c: all of the memory is written anew from here on, by the plan's own expert map. */
+void lp_plan_start_over(lp_plan *plan);
+
 /* plan_bind.c: the source bytes that an entry needs; `ranges` is initialised and gets them, normalised. */
 lp_status lp_plan_entry_ranges(const lp_plan *plan, const lp_entry *entry, struct lp_ranges *ranges, lp_error *err);
 

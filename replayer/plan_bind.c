@@ -87,6 +87,13 @@ void lp_plan_close(lp_plan *plan)
     lp_release(alloc, plan);
 }
 
+void lp_plan_start_over(lp_plan *plan)
+{
+    plan->is_all_dirty = true;
+    if (plan->epoch_now != NULL)
+        *plan->epoch_now = plan->epoch;
+}
+
 lp_handle lp_plan_handle(const lp_plan *plan, const char *name)
 {
     const int64_t index = lp_checkpoint_find(plan->catalogue, name);

@@ -116,8 +116,9 @@ LP_API lp_status lp_expert_moves(lp_expert_move *moves, int64_t *count, const lp
  * and then finish, which runs the derives over experts again and gives the plan its new epoch. Handles stay valid. At
  * begin, before a byte has moved: LP_E_STALE (the memory is at another epoch), LP_E_POISONED (unfinished loads),
  * LP_E_UNSUPPORTED (experts that cannot be moved), errors of lp_bind and lp_expert_moves. Closed unfinished after a
- * scatter, the plan takes full sessions only. device: where the plan's memory is, NULL or "cpu", or "cuda:N"; buffers
- * of outgoing and incoming are memory of that device, and every call returns when its copies are done.
+ * scatter, the plan takes full sessions only. device: where the plan's memory is (NULL: where it is bound to, "cpu",
+ * "cuda:N"); buffers of outgoing and incoming are memory of that device, and every call returns when its copies are
+ * done. On a device the new plan's memory is taken at begin, and that of the old one given back at close.
  *
  * Several plans of the same memory give the same lp_bind_options.experts_epoch_now, which outlives them: finish and
  * cold starts set it, and every plan of another epoch is refused from then on.

@@ -35,6 +35,8 @@ static const lp_option verify_options[] = {
     {"against", 0, "DIR", NULL, "compare with the rank files in a folder instead of kept digests"},
     {"sync", 0, NULL, NULL, "load, reload scrambled weights, reload the real ones, and compare"},
     {"mode", 0, "MODE", "direct|layerwise", "how --sync reloads (default direct)"},
+    {"device", 0, "DEVICE", NULL, "where --sync loads to: cpu (default) or cuda:N"},
+    {"spill", 0, "BYTES", NULL, "most pinned host memory behind the staging of a device, --mode layerwise (default 0)"},
     {"staging", 0, "BYTES", NULL, "most host memory to stage in (default: as much as needed)"},
     {"threads", 'j', "N", NULL, "threads that read and move (default 0: one for each physical core)"},
     {"allow-fallbacks", 0, NULL, NULL, "leave out names that the trace cannot load"},

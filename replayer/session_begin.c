@@ -140,9 +140,7 @@ static void clear_memory(lp_session *s)
     lp_plan *plan = s->plan;
     if (s->mode != LP_COLD && s->mode != LP_DUMMY)
         return;
-    plan->is_all_dirty = true;
-    if (plan->epoch_now != NULL)
-        *plan->epoch_now = plan->epoch;
+    lp_plan_start_over(plan);
     for (uint32_t i = 0; i < plan->storage_count; i++)
         if (plan->storage[i].bytes > 0)
             lp_exec_clear(plan->pool, plan->storage[i].base, plan->storage[i].bytes);

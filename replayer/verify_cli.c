@@ -111,6 +111,8 @@ int lp_cli_verify(lp_cli *cli)
     char equal[32], all[32];
     if (lp_cli_flag(cli, "sync", false))
         return lp_cli_verify_sync(cli);
+    if (strcmp(lp_cli_text(cli, "device", "cpu"), "cpu") != 0)
+        return lp_cli_usage(cli, "--device goes with --sync; 'loadplan replay --device' verifies single loads");
     int exit_code = lp_cli_job_open(&job, cli, true, "all");
     job.allow_fallbacks = lp_cli_flag(cli, "allow-fallbacks", false);
     for (int32_t i = 0; exit_code == 0 && i < job.rank_count; i++)

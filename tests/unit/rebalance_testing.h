@@ -20,6 +20,7 @@ enum { RANKS_MAX = 4, SLOTS_MAX = 6, EXPERTS_MAX = RANKS_MAX * SLOTS_MAX, DESTS_
 enum { W_ROWS = 3, W_COLUMNS = 5, FUSED_BYTES = 6, GAP = 2 };
 
 typedef struct fixture {
+    const char *sessions; /* the device that sessions know by this name, or NULL */
     int ranks, slots, experts;
     uint64_t random, seed;
     lp_checkpoint *checkpoint;
@@ -360,7 +361,7 @@ static inline void open_on_device(fixture *f, rank *r, int number, const lp_expe
         r->list[i].storage = base;
         r->list[i].data = (uint8_t *)base + ((uint8_t *)host[i].data - (uint8_t *)host[i].storage);
     }
-    const lp_bind_options o = {.experts = map, .threads = 1, .experts_epoch_now = &r->epoch_now};
+    const lp_bind_options o = {.experts = map, .threads = 1, .experts_epoch_now = &r->epoch_now, .device = f->sessions};
     assert_ok(f, lp_bind(&r->plan, f->trace, &scope, r->list, count, &o, &f->err));
 }
 
@@ -404,7 +405,7 @@ static inline void rebalance(fixture *f, rank *r, const lp_expert_map *to, int64
 }
 
 /* A chain of maps: after each, memory is that of a cold start by it, and a reload does what it would do there. */
-static inline void check_chain(uint64_t seed, const lp_expert_device *device)
+static inline void check_chain(uint64_t seed, const lp_expert_device *device, const char *sessions)
 {
     static const int64_t stagings[] = {0, 1000, 64, 300};
     fixture f;
@@ -414,6 +415,7 @@ static inline void check_chain(uint64_t seed, const lp_expert_device *device)
     f.random = seed;
     const int ranks = 1 + (int)pick(g, RANKS_MAX), slots = 1 + (int)pick(g, SLOTS_MAX);
     open_fixture(&f, seed, ranks, slots);
+    f.sessions = sessions;
     const bool by_default = pick(&f, 2) == 0;
     for (int i = 0; i < f.experts; i++)
         logical[0][i] = i;
@@ -451,14 +453,16 @@ static inline void check_chain(uint64_t seed, const lp_expert_device *device)
             if (device != NULL)
                 fetch_rank(&f, &r[k]);
             assert_same_bytes(&f, &r[k], &fresh, "after the move");
-            if (device == NULL) {
+            if (device == NULL || sessions != NULL) {
                 load(&f, r[k].plan, 1 - version, LP_DIRECT);
                 load(&f, fresh.plan, 1 - version, LP_DIRECT);
+                if (device != NULL)
+                    fetch_rank(&f, &r[k]);
                 assert_same_bytes(&f, &r[k], &fresh, "after a reload");
             }
             close_rank(&fresh);
         }
-        version = device == NULL ? 1 - version : version;
+        version = device == NULL || sessions != NULL ? 1 - version : version;
     }
     for (int k = 0; k < f.ranks; k++)
         close_rank(&r[k]);

@@ -9,7 +9,7 @@ static void test_moved_experts_are_those_of_a_cold_start(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= 60; seed++)
-        check_chain(seed, NULL);
+        check_chain(seed, NULL, NULL);
 }
 
 /* ---- a device that is host memory ---- */
@@ -111,7 +111,7 @@ static void test_experts_on_a_device(void **state)
     const lp_expert_device device = fake_device(&f);
     (void)state;
     for (uint64_t seed = 100; seed <= 130; seed++)
-        check_chain(seed, &device);
+        check_chain(seed, &device, NULL);
     assert_true(f.calls > 1000);
     assert_int_equal(f.open, 0);
 }
