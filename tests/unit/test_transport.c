@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The transports: messages and blocks of any size arrive whole and in order, rounds form and end as they say, and
+ * strangers who talk nonsense disturb nobody. */
+#include "sync_testing.h"
+
+#include "replayer/transport_wire.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { RANKS = 5, ROUNDS = 4, LARGE = 3 << 20 };
+
+typedef struct member {
+    lp_transport transport;
+    int rank;
+    int32_t port;
+    int listener;
+    bool is_local;
+    const char *failure; /* of an assertion: threads cannot end a test */
+} member;
+
+static uint8_t pattern(int from, int to, int64_t i)
+{
+    return (uint8_t)mix_words((uint64_t)from * 7919 + (uint64_t)to * 104729 + (uint64_t)i / 8);
+}
+
+#define check(m, condition)                                                                                            \
+    do {                                                                                                               \
+        if (!(condition) && (m)->failure == NULL)                                                                      \
+            (m)->failure = #condition;                                                                                 \
+    } while (0)
+
+/* Everybody sends to everybody, several messages of several sizes at once. */
+static void exchange(member *m, const lp_round *round, int turn)
+{
+    static const int64_t sizes[] = {0, 1, 4096, LARGE};
+    const lp_transport *t = &m->transport;
+    const int count = 4 * (round->world - 1) * 2;
+    lp_transfer *x = calloc((size_t)count + 1, sizeof *x);
+    int64_t ticket = 0;
+    int n = 0;
+    for (int peer = 0; peer < round->world; peer++) {
+        for (int k = 0; k < 4 && peer != round->rank; k++) {
+            const int64_t bytes = turn == 0 ? sizes[k] : sizes[k] / 64;
+            uint8_t *out = malloc((size_t)bytes + 1), *in = calloc(1, (size_t)bytes + 1);
+            for (int64_t i = 0; i < bytes; i++)
+                out[i] = pattern(round->rank, peer + k, i);
+            x[n++] = (lp_transfer){.peer = peer, .is_send = true, .data = out, .bytes = bytes};
+            x[n++] = (lp_transfer){.peer = peer, .data = in, .bytes = bytes, .is_host = k == 1};
+        }
+    }
+    lp_error err = {.code = LP_OK};
+    check(m, t->start(t->context, x, n, &ticket, &err) == LP_OK);
+    check(m, t->wait(t->context, ticket, &err) == LP_OK);
+    for (int i = 0, k = 0; i < n; i++) {
+        if (!x[i].is_send) {
+            bool same = true;
+            for (int64_t b = 0; b < x[i].bytes; b++)
+                same = same && ((uint8_t *)x[i].data)[b] == pattern(x[i].peer, round->rank + k % 4, b);
+            check(m, same);
+            k++;
+        }
+        free(x[i].data);
+    }
+    free(x);
+}
+
+static void gather_blocks(member *m, const lp_round *round, int turn)
+{
+    const lp_transport *t = &m->transport;
+    const lp_block *all = NULL;
+    uint8_t mine[RANKS * 1000];
+    const int64_t bytes = (int64_t)round->rank * 900 * (turn % 2);
+    lp_error err = {.code = LP_OK};
+    for (int64_t i = 0; i < bytes; i++)
+        mine[i] = pattern(round->rank, turn, i);
+    const lp_status status = t->gather(t->context, mine, bytes, &all, &err);
+    check(m, status == LP_OK);
+    for (int r = 0; status == LP_OK && r < round->world; r++) {
+        check(m, all[r].bytes == (int64_t)r * 900 * (turn % 2));
+        for (int64_t i = 0; i < all[r].bytes; i++)
+            check(m, ((const uint8_t *)all[r].data)[i] == pattern(r, turn, i));
+    }
+}
+
+static void open_rank(member *m)
+{
+    lp_error err = {.code = LP_OK};
+    const lp_tcp_options o = {.host = "127.0.0.1",
+                              .port = m->port,
+                              .is_sender = m->rank < 2,
+                              .rank = m->rank < 2 ? m->rank : m->rank - 2,
+                              .size = m->rank < 2 ? 2 : RANKS - 2,
+                              .listener = m->rank == 0 ? m->listener : 0,
+                              .join_ns = 20000000000,
+                              .stall_ns = 20000000000};
+    if (!m->is_local)
+        check(m, lp_transport_tcp(&m->transport, &o, &err) == LP_OK);
+}
+
+static void *run_rank(void *context)
+{
+    member *m = context;
+    open_rank(m);
+    for (int r = 0; r < ROUNDS && m->failure == NULL; r++) {
+        lp_round round;
+        lp_error err = {.code = LP_OK};
+        check(m, m->transport.join(m->transport.context, &round, &err) == LP_OK);
+        check(m, round.world == RANKS && round.rank == m->rank && round.senders == 2);
+        gather_blocks(m, &round, r);
+        exchange(m, &round, r);
+        gather_blocks(m, &round, r + 1);
+        if (r == 1) { /* one of them has enough: everybody ends this round, and the next one is sound */
+            const lp_block *all = NULL;
+            if (m->rank == 3)
+                (m->transport.fail)(m->transport.context, "had enough");
+            check(m, m->transport.gather(m->transport.context, NULL, 0, &all, &err) == LP_E_PEER);
+            check(m, strstr(err.text, "had enough") != NULL);
+        }
+    }
+    lp_transport_close(&m->transport);
+    return NULL;
+}
+
+static member members[RANKS];
+
+static void run_all(bool is_local)
+{
+    pthread_t thread[RANKS];
+    lp_transport local[RANKS];
+    int32_t port = 0;
+    int listener = -1;
+    if (is_local)
+        assert_ok(lp_transport_local(local, RANKS, 2, 20000000000, NULL, ERR));
+    else
+        listener = lp_socket_listen("127.0.0.1", 0, &port, NULL);
+    for (int i = 0; i < RANKS; i++) {
+        members[i] = (member){.rank = i, .port = port, .listener = listener, .is_local = is_local};
+        if (is_local)
+            members[i].transport = local[i];
+        assert_int_equal(pthread_create(&thread[i], NULL, run_rank, &members[i]), 0);
+    }
+    if (!is_local) /* somebody who talks nonsense at the meeting point, and one who says nothing */
+        for (int k = 0; k < 3; k++) {
+            const char nonsense[] = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+            const int fd = lp_socket_connect("127.0.0.1", port, NULL);
+            if (fd >= 0 && k < 2 && send(fd, nonsense, k == 0 ? sizeof nonsense : 7, MSG_NOSIGNAL) < 0)
+                close(fd);
+            else if (fd >= 0 && k == 0)
+                close(fd);
+        }
+    for (int i = 0; i < RANKS; i++)
+        pthread_join(thread[i], NULL);
+    for (int i = 0; i < RANKS; i++)
+        if (members[i].failure != NULL)
+            fail_msg("rank %d: %s", i, members[i].failure);
+}
+
+static void everything_arrives_over_sockets(void **state)
+{
+    (void)state;
+    run_all(false);
+}
+
+static void everything_arrives_inside_a_process(void **state)
+{
+    (void)state;
+    run_all(true);
+}
+
+/* ---- addresses ---- */
+
+static void one_rank_alone_needs_nobody(void **state)
+{
+    (void)state;
+    lp_transport t;
+    lp_round round;
+    const lp_block *all;
+    assert_ok(lp_transport_local(&t, 1, 1, 0, NULL, ERR));
+    for (int i = 0; i < 3; i++) {
+        assert_ok(t.join(t.context, &round, ERR));
+        assert_ok(t.gather(t.context, "x", 1, &all, ERR));
+        assert_int_equal(all[0].bytes, 1);
+    }
+    lp_transport_close(&t);
+    lp_transport_close(NULL);
+}
+
+static void nobody_listens(void **state)
+{
+    (void)state;
+    lp_transport t;
+    lp_error err;
+    int32_t port = 0;
+    const int fd = lp_socket_listen("127.0.0.1", 0, &port, NULL);
+    close(fd);
+    const lp_tcp_options o = {.host = "127.0.0.1", .port = port, .size = 1, .join_ns = 200000000};
+    assert_int_equal(lp_transport_tcp(&t, &o, &err), LP_E_PEER);
+    assert_non_null(strstr(err.text, "cannot reach '127.0.0.1'"));
+    const lp_tcp_options bad = {.host = "no-such-host.invalid", .port = 1, .size = 1, .join_ns = 1};
+    assert_int_not_equal(lp_transport_tcp(&t, &bad, &err), LP_OK);
+}
+
+/* ---- memory runs out ---- */
+
+typedef struct scarce {
+    pthread_mutex_t lock;
+    long left; /* blocks; below 0: no limit */
+    long blocks;
+} scarce;
+
+static void *scarce_resize(void *context, void *old, size_t bytes)
+{
+    scarce *s = context;
+    pthread_mutex_lock(&s->lock);
+    const bool fails = bytes > 0 && s->left == 0;
+    if (bytes > 0 && s->left > 0)
+        s->left--;
+    if (!fails)
+        s->blocks += (old == NULL && bytes > 0) - (old != NULL && bytes == 0);
+    pthread_mutex_unlock(&s->lock);
+    if (fails)
+        return NULL;
+    if (bytes == 0) {
+        free(old);
+        return NULL;
+    }
+    return realloc(old, bytes);
+}
+
+typedef struct poor {
+    lp_transport transport;
+    const lp_trace *trace;
+    const payload *data;
+    const lp_platform *platform;
+    rank_memory memory;
+    lp_sync_mode mode;
+    bool is_sender;
+    lp_status status;
+} poor;
+
+static void *run_poor(void *context)
+{
+    poor *p = context;
+    lp_error err = {.code = LP_OK};
+    lp_sync *s = NULL;
+    const lp_sync_source source = {.context = (void *)(uintptr_t)p->data, .read = read_payload};
+    const lp_sync_options o = {.is_sender = p->is_sender, .mode = p->mode, .bucket = 2048, .platform = p->platform};
+    p->status = lp_sync_open(&s, &p->transport, p->trace, &o, &err);
+    for (int e = 0; e < 2 && p->status == LP_OK; e++)
+        p->status = p->is_sender
+                        ? lp_sync_send(s, &source, 0, NULL, &err)
+                        : lp_sync_recv(s, p->memory.plan, &(lp_session_options){.mode = LP_DIRECT}, 0, NULL, &err);
+    lp_sync_close(s);
+    lp_transport_close(&p->transport);
+    return NULL;
+}
+
+/* The n-th allocation of one side fails: both end, nothing leaks, and success is that of both. */
+static void memory_may_run_out_anywhere(void **state)
+{
+    (void)state;
+    lp_checkpoint *c = make_model();
+    lp_trace *t = record_layout(c, 1, 1, false);
+    payload data = make_payload(c, 1);
+    for (int mode = LP_SYNC_PACKED; mode <= LP_SYNC_DELTA; mode++)
+        for (int side = 0; side < 2; side++)
+            for (long n = 0;; n += n < 60 ? 1 : 7) {
+                scarce memory = {.lock = PTHREAD_MUTEX_INITIALIZER, .left = n};
+                const lp_alloc alloc = {.size = sizeof alloc, .context = &memory, .resize = scarce_resize};
+                const lp_platform platform = {.alloc = &alloc};
+                poor p[2];
+                pthread_t thread[2];
+                lp_transport local[2];
+                assert_ok(lp_transport_local(local, 2, 1, 20000000000, NULL, ERR));
+                for (int i = 0; i < 2; i++) {
+                    p[i] = (poor){.transport = local[i],
+                                  .trace = t,
+                                  .data = &data,
+                                  .platform = i == side ? &platform : NULL,
+                                  .mode = (lp_sync_mode)mode,
+                                  .is_sender = i == 0};
+                    if (i == 1)
+                        p[i].memory = bind_rank(t, 0);
+                }
+                for (int i = 0; i < 2; i++)
+                    assert_int_equal(pthread_create(&thread[i], NULL, run_poor, &p[i]), 0);
+                for (int i = 0; i < 2; i++)
+                    pthread_join(thread[i], NULL);
+                free_rank(&p[1].memory);
+                if (memory.blocks != 0)
+                    fail_msg("%ld blocks are left after %ld allocations", memory.blocks, n);
+                if ((p[0].status == LP_OK) != (p[1].status == LP_OK))
+                    fail_msg("allocation %ld: one side ends with %d, the other with %d", n, p[0].status, p[1].status);
+                if (p[0].status == LP_OK && memory.left > 0)
+                    break;
+            }
+    free_payload(&data);
+    lp_trace_close(t);
+    lp_checkpoint_close(c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(everything_arrives_inside_a_process), cmocka_unit_test(everything_arrives_over_sockets),
+        cmocka_unit_test(one_rank_alone_needs_nobody),         cmocka_unit_test(nobody_listens),
+        cmocka_unit_test(memory_may_run_out_anywhere),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
