@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A plan whose destinations lie in device memory: its steps as a device program, pushed by handles. Private to the
- * replayer until sessions use it. The plan is bound as always, with device addresses; binding touches no destination.
+ * A plan whose destinations lie in device memory: its steps as a device program, pushed by handles, as cold starts use
+ * it; sessions have their own (device_session.h). The plan is bound as always, with device addresses.
  *
  * Bytes only: which names have arrived, commit groups and derives are the caller's.
  */

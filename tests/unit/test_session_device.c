@@ -34,6 +34,63 @@ static void test_every_mode_gives_the_model(void **state)
     }
 }
 
+/* A subset leaves everything else as it is; derives read live values where their inputs are not in it. */
+static void test_random_subsets(void **state)
+{
+    int refused = 0, done = 0;
+    (void)state;
+    for (uint64_t seed = 1000; seed < 1150; seed++) {
+        world w;
+        fake_device f;
+        lp_report report;
+        lp_session *s = NULL;
+        random_world(&w, seed);
+        failing_seed = seed;
+        const device_kit k = open_kit(&f);
+        payload a = make_payload(&w), b = make_payload(&w), mixed = a;
+        payload device_a = device_payload(&k, &w, &a, 0), device_b = device_payload(&k, &w, &b, 0);
+        image live = device_image(&k, &w), want = new_image(&w);
+        put_image(&k, &w, &live, &want);
+        lp_plan *plan = bind_device(&k, &w, &live, &(lp_bind_options){.staging = 1 << 16, .threads = 1});
+        device_load(&k, &w, plan, &a, &device_a, LP_COLD, 2, &report);
+        const char *subset[SOURCES_MAX];
+        int count = 0;
+        for (int i = 0; i < w.nsource; i++)
+            if (pick(&w, 2) == 0 && lp_plan_use(plan, lp_plan_handle(plan, w.source[i].name)) == LP_USE_LOADED) {
+                subset[count++] = w.source[i].name;
+                mixed.data[i] = b.data[i];
+            }
+        const lp_session_options o = {
+            .mode = seed % 2 == 0 ? LP_DIRECT : LP_LAYERWISE, .subset = subset, .subset_count = count};
+        const lp_status status = lp_begin(&s, plan, &o, &w.err);
+        if (status == LP_OK) {
+            for (int i = 0; i < w.nsource; i++)
+                if (mixed.data[i] != a.data[i])
+                    assert_ok(&w, lp_push_range(s, w.source[i].name, 0, (i % 2 == 0 ? b : device_b).data[i],
+                                                w.source[i].bytes, &w.err));
+            assert_ok(&w, lp_finish(s, NULL, &w.err));
+            model_load(&w, &mixed, &want);
+            assert_device_image(&k, &w, &live, &want, "subset");
+            done++;
+        } else {
+            assert_int_equal(status, LP_E_ARGUMENT); /* a staged input is left out */
+            refused++;
+        }
+        lp_session_close(s);
+        lp_plan_close(plan);
+        free_device_image(&k, &w, &live);
+        free_device_payload(&k, &w, &device_a, 0);
+        free_device_payload(&k, &w, &device_b, 0);
+        fake_end(&f);
+        free_image(&w, &want);
+        free_payload(&w, &a);
+        free_payload(&w, &b);
+        free_world(&w);
+    }
+    print_message("%d subsets loaded, %d refused\n", done, refused);
+    assert_true(done > 70 && refused > 5);
+}
+
 /* ---- faults ---- */
 
 typedef struct faulty {
@@ -204,6 +261,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_mode_gives_the_model),
+        cmocka_unit_test(test_random_subsets),
         cmocka_unit_test(test_every_call_of_the_device_fails_once),
         cmocka_unit_test(test_every_allocation_fails_once),
     };
