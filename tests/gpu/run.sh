@@ -26,7 +26,7 @@ step()
     fi
 }
 
-for test in casts graph layouts plan digest; do
+for test in casts graph layouts plan digest derive session; do
     step "device_$test" "$build/test_device_$test"
 done
 step device_copy "$build/test_device_copy" "${PLANS:-100000}"
@@ -37,6 +37,8 @@ if [ "${SANITIZE:-1}" = 1 ]; then
         step "${tool}_digest" compute-sanitizer --tool $tool --error-exitcode 9 "$build/test_device_digest" 100
     done
     step memcheck_plan compute-sanitizer --tool memcheck --error-exitcode 9 "$build/test_device_plan"
+    step memcheck_derive compute-sanitizer --tool memcheck --error-exitcode 9 "$build/test_device_derive"
+    step memcheck_session compute-sanitizer --tool memcheck --error-exitcode 9 "$build/test_device_session" 9
 fi
 "$build/bench_device" | tee "$logs/bench.txt"
 "$build/bench_digest" | tee -a "$logs/bench.txt"

@@ -10,7 +10,7 @@ make_checkpoint=$2
 work=$(mktemp -d "${3:-/tmp}/loadplan-session-XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
-# name, checkpoint options, --, record options
+# name, checkpoint options (none: of make_small.py), --, record options
 compare()
 {
     name=$1
@@ -21,8 +21,12 @@ compare()
         shift
     done
     shift
-    # shellcheck disable=SC2086
-    "$make_checkpoint" -o "$work/$name" $options >/dev/null
+    if [ -z "$options" ]; then
+        python3 "$(dirname "$0")/make_small.py" "$name" "$work/$name"
+    else
+        # shellcheck disable=SC2086
+        "$make_checkpoint" -o "$work/$name" $options >/dev/null
+    fi
     "$loadplan" record -q --checkpoint "$work/$name" "$@" --rank all -o "$work/$name.lpt"
     for mode in dummy direct layerwise; do
         "$loadplan" replay -q "$work/$name.lpt" --checkpoint "$work/$name" --mode $mode -o "$work/cpu"
@@ -49,3 +53,5 @@ compare dense --kind dense --layers 2 --hidden 256 --heads 8 --kv-heads 4 --head
     --shards 3 -- --loader dense --tp 4
 compare nvfp4 --kind nvfp4 --layers 2 --hidden 256 --intermediate 256 --experts 16 --shards 2 -- --loader megamoe --ep 4
 compare mxfp4 --kind mxfp4 --layers 2 --hidden 256 --intermediate 256 --experts 16 --shards 2 -- --loader megamoe --ep 2
+compare bert -- --loader bert --tp 2
+compare mixtral -- --loader moe --tp 2

@@ -364,6 +364,69 @@ static void test_dummy_and_meta(void **state)
     close_bed(&b);
 }
 
+/* ---- fallbacks ---- */
+
+static void refuse_scale(world *w)
+{
+    const lp_refusal r = {.name = (uint32_t)lp_checkpoint_find(w->checkpoint, "scale"),
+                          .dest = w->dest[0].index,
+                          .operation = "aten.max",
+                          .reason = "reads a value on the host",
+                          .provenance = LP_NONE};
+    assert_ok(w, lp_trace_add_refusal(w->trace, &r, &w->err));
+}
+
+/* A derive of a fallback's tensor runs when the caller has loaded it, and is skipped when nobody does. */
+static void fallback_world(world *w)
+{
+    memset(w, 0, sizeof *w);
+    w->random = 21;
+    add_source(w, "scale", LP_F32, 1, 4);
+    const int plain = add_source(w, "plain", LP_F32, 2, 4);
+    const int scale = add_dest(w, "scales", LP_F32, 1, 4, 0, "layers.0");
+    add_copy(w, plain, add_dest(w, "copy", LP_F32, 2, 4, 0, "layers.0"), 0, 2, 0);
+    w->derive[w->nderive++] = (derive){DERIVE_MAX, add_dest(w, "most", LP_F32, 1, 1, 0, "layers.0"), scale, -1};
+    build_world(w, refuse_scale);
+}
+
+static void test_fallbacks(void **state)
+{
+    static const lp_load_mode modes[] = {LP_DIRECT, LP_LAYERWISE};
+    static const float values[4] = {3.5f, 8.0f, -1.0f, 2.0f};
+    bed b;
+    lp_report report;
+    float most;
+    (void)state;
+    open_bed(&b, fallback_world, &(lp_bind_options){.staging = 1 << 16, .threads = 1});
+    for (int m = 0; m < 2; m++) {
+        fake_do_all(&b.f);
+        memset(b.live.data[2], 0, 4);
+        memcpy(b.live.data[0], values, sizeof values); /* the caller's own code */
+        begin(&b, modes[m]);
+        assert_int_equal(push(&b, 0, true), LP_E_REFUSED);
+        assert_ok(&b.w, push(&b, 1, true));
+        assert_int_equal(lp_finish(b.s, NULL, &b.w.err), LP_E_INCOMPLETE);
+        assert_ok(&b.w, lp_mark_loaded(b.s, "scale", &b.w.err));
+        assert_ok(&b.w, lp_finish(b.s, &report, &b.w.err));
+        assert_int_equal(report.derives_run, 1);
+        memcpy(&most, b.live.data[2], sizeof most);
+        assert_true(most == 8.0f);
+
+        memset(b.live.data[2], 0, 4);
+        memset(b.live.data[1], 0, 32);
+        lp_session_close(b.s);
+        assert_ok(&b.w,
+                  lp_begin(&b.s, b.plan, &(lp_session_options){.mode = modes[m], .allow_fallbacks = true}, &b.w.err));
+        assert_ok(&b.w, push(&b, 1, false));
+        assert_ok(&b.w, lp_finish(b.s, &report, &b.w.err));
+        assert_int_equal(report.derives_skipped, 1);
+        assert_memory_equal(b.live.data[1], b.want.data[1], 32);
+        memcpy(&most, b.live.data[2], sizeof most);
+        assert_true(most == 0.0f);
+    }
+    close_bed(&b);
+}
+
 static void test_files_need_host_memory(void **state)
 {
     bed b;
@@ -503,6 +566,7 @@ int main(void)
         cmocka_unit_test(test_what_may_be_captured),
         cmocka_unit_test(test_a_failed_check_names_its_tensor),
         cmocka_unit_test(test_dummy_and_meta),
+        cmocka_unit_test(test_fallbacks),
         cmocka_unit_test(test_files_need_host_memory),
         cmocka_unit_test(test_dlpack),
         cmocka_unit_test(test_parts_never_overlap),
