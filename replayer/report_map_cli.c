@@ -101,6 +101,13 @@ static lp_status print_row(lp_report_page *page, const lp_report_row *row, lp_er
     fprintf(out, ", %s %s on %s %s, %s each", lp_format_count(a, row->members),
             row->members == 1 ? "tensor" : "tensors", lp_format_count(b, row->ranks),
             row->ranks == 1 ? "rank" : "ranks", lp_format_bytes(c, row->bytes));
+    if (strcmp(row->dest->storage, row->dest->name) != 0) {
+        fputs(", in the memory of <span class=\"name\">", out);
+        lp_report_name(out, row->dest->storage);
+        fputs("</span>", out);
+    }
+    if ((row->dest->flags & LP_DEST_NO_LOADER) != 0)
+        fputs(", which no loader writes", out);
     if (row->changed > 0)
         fprintf(out, "; <span class=\"warn\">! %s changed</span>", lp_format_count(a, row->changed));
     fputs("</p>\n<p class=\"soft\">shown: <span class=\"name\">", out);

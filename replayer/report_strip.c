@@ -105,8 +105,11 @@ static lp_strip_slot *count_in(const stripper *x, int slot, int64_t bytes, uint3
     return s;
 }
 
-static lp_status list_records(stripper *x, const uint32_t *record, uint32_t count, lp_error *err)
+/* The records of destination `dest`, whose first element lies `shift` bytes behind that of the one that is shown. */
+static lp_status list_records(stripper *x, int32_t scope, uint32_t dest, int64_t shift, lp_error *err)
 {
+    uint32_t count;
+    const uint32_t *record = lp_report_records(x->r, scope, dest, &count);
     uint32_t last_name[LP_STRIP_SLOTS];
     memset(last_name, 0xff, sizeof last_name);
     for (uint32_t i = 0; i < count; i++) {
@@ -118,30 +121,44 @@ static lp_status list_records(stripper *x, const uint32_t *record, uint32_t coun
         s->names += !is_begin && (s->names == 0 || last_name[slot] != r->name);
         last_name[slot] = r->name;
         const uint32_t rank = is_begin ? RANK_BEGIN : r->seq < LP_NONE / 2 ? RANK_NAME + r->seq : LP_NONE / 2;
-        LP_TRY(add_writer(x, r->map, r->dst_off, rank, slot, err));
+        LP_TRY(add_writer(x, r->map, r->dst_off + shift, rank, slot, err));
     }
-    x->records = x->count;
     return LP_OK;
 }
 
-static lp_status list_others(stripper *x, lp_error *err)
+static lp_status list_others(stripper *x, uint32_t dest, int64_t shift, lp_error *err)
 {
     for (uint32_t i = 0; i < x->rows->nrefusal; i++) {
         const lp_refusal *f = &x->rows->refusal[i];
-        if (f->dest != x->dest)
+        if (f->dest != dest || (f->map == NULL && dest != x->dest))
             continue;
         const int slot =
             slot_for(x->out, LP_SLOT_FALLBACK, x->r->family.text[x->r->name_family[f->name]], f->operation);
         count_in(x, slot, f->map != NULL ? f->map->dst_bytes : x->out->bytes, f->provenance)->names++;
-        LP_TRY(add_writer(x, f->map, 0, RANK_FALLBACK, slot, err));
+        LP_TRY(add_writer(x, f->map, shift, RANK_FALLBACK, slot, err));
     }
     for (uint32_t i = 0; i < x->rows->nderive; i++) {
         const lp_derive *d = &x->rows->derive[i];
-        if (d->dest != x->dest)
+        if (d->dest != dest)
             continue;
         const int slot = slot_for(x->out, LP_SLOT_DERIVE, "", "");
         count_in(x, slot, d->map->dst_bytes, d->provenance);
-        LP_TRY(add_writer(x, d->map, 0, LP_NONE, slot, err));
+        LP_TRY(add_writer(x, d->map, shift, LP_NONE, slot, err));
+    }
+    return LP_OK;
+}
+
+/* Who else writes the same memory: the destinations that are tied to this one. */
+static lp_status list_shared(stripper *x, int32_t scope, lp_error *err)
+{
+    const lp_destination *shown = &x->rows->dest[x->dest];
+    for (uint32_t d = 0; d < x->rows->ndest; d++) {
+        const lp_destination *other = &x->rows->dest[d];
+        if (d == x->dest || strcmp(other->storage, shown->storage) != 0)
+            continue;
+        x->records = 0; /* no longer in order of place */
+        LP_TRY(list_records(x, scope, d, other->offset - shown->offset, err));
+        LP_TRY(list_others(x, d, other->offset - shown->offset, err));
     }
     return LP_OK;
 }
@@ -206,11 +223,12 @@ lp_status lp_report_strip(lp_strip *out, const lp_report_rows *r, int32_t scope,
     stripper x = {.out = out, .r = r, .rows = r->scope[scope].rows, .dest = index};
     *out = (lp_strip){.bytes = lp_report_span(&x.rows->dest[index])};
     slot_for(out, LP_SLOT_NOTHING, "", "");
-    uint32_t count;
-    const uint32_t *record = lp_report_records(r, scope, index, &count);
-    lp_status status = list_records(&x, record, count, err);
+    lp_status status = list_records(&x, scope, index, 0, err);
+    x.records = x.count;
     if (status == LP_OK)
-        status = list_others(&x, err);
+        status = list_others(&x, index, 0, err);
+    if (status == LP_OK)
+        status = list_shared(&x, scope, err);
     if (status == LP_OK)
         out->bins = (int32_t)(out->bytes < LP_STRIP_BINS ? out->bytes : LP_STRIP_BINS);
     for (int32_t b = 0; status == LP_OK && b < out->bins; b++) {

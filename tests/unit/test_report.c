@@ -146,6 +146,44 @@ static void a_base_shows_which_rows_changed(void **unused)
     lp_trace_close(new);
 }
 
+static void tied_names_show_what_fills_their_memory(void **unused)
+{
+    (void)unused;
+    lp_trace *t = small_trace(2, 64, NULL);
+    const int64_t half = 32, stride = 1;
+    lp_report_rows rows;
+    lp_strip strip;
+    int64_t looks = INT64_MAX;
+    uint32_t tied, whole = add_dest(t, "a", 64);
+    const lp_destination view = {.name = "b",
+                                 .dtype = LP_U8,
+                                 .ndim = 1,
+                                 .shape = &half,
+                                 .stride = &stride,
+                                 .storage = "a",
+                                 .storage_bytes = 64,
+                                 .offset = 32,
+                                 .group = "root",
+                                 .flags = LP_DEST_TIED,
+                                 .slot_dim = -1};
+    assert_ok(lp_trace_add_destination(t, &view, &tied, ERR));
+    add_copy(t, "n0", whole, 0, 0, 32);
+    add_copy(t, "n1", whole, 0, 32, 16);
+    assert_ok(lp_trace_seal(t, ERR));
+    assert_ok(lp_report_rows_make(&rows, t, NULL, ERR));
+    assert_ok(lp_report_strip(&strip, &rows, 0, 1, &looks, ERR));
+    assert_int_equal(strip.bytes, 32);
+    for (int b = 0; b < 32; b++) { /* the first half of the view is n1's, the second nobody's */
+        int from_n1 = 0;
+        for (int s = 1; s < strip.slots; s++)
+            if (strcmp(strip.slot[s].family, "n1") == 0)
+                from_n1 += strip.bin[b].units[2 * s] + strip.bin[b].units[2 * s + 1];
+        assert_int_equal(from_n1, b < 16 ? LP_STRIP_UNITS : 0);
+    }
+    lp_report_rows_free(&rows);
+    lp_trace_close(t);
+}
+
 static void work_that_runs_out_is_not_called_nothing(void **unused)
 {
     (void)unused;
@@ -258,6 +296,7 @@ int main(void)
         cmocka_unit_test(a_base_shows_which_rows_changed),
         cmocka_unit_test(every_allocation_may_fail),
         cmocka_unit_test(fallbacks_and_nothing_are_told_apart),
+        cmocka_unit_test(tied_names_show_what_fills_their_memory),
         cmocka_unit_test(work_that_runs_out_is_not_called_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
