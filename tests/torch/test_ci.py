@@ -119,6 +119,29 @@ class Workflow(unittest.TestCase):
                                    "my_engine.loader:build -o new.lpt && loadplan diff traces/tiny.lpt new.lpt")
         self.assertEqual(code, 0, said)
 
+    def test_worked_example(self):
+        """The NVFP4 scales of docs/torch.md: before, record and check --fail-on=warn say no and where; after, both agree."""
+        import guide_scales
+        guide_scales.checkpoint(self.here / "tiny" / "model.safetensors")
+        source = pathlib.Path(guide_scales.__file__).read_text().splitlines()
+        wanted = ("torch.allclose(w", "self._most = max", "l2_activation_scale.fill_")
+        lines = [next(i + 1 for i, text in enumerate(source) if part in text) for part in wanted]
+        for name in ("Before", "After"):
+            (self.here / "my_engine" / "scales.py").write_text(
+                f"from guide_scales import {name}\n\n\ndef build(folder, tp, rank):\n    model = {name}()\n"
+                "    return model.load_weights, model\n")
+            recorded, said = self.run_step("python -W ignore -m loadplan record --model tiny --loader my_engine.scales:build "
+                                           f"--fail-on-refusal -f -o {name}.lpt")
+            checked, found = self.run_step(f"loadplan check {name}.lpt --fail-on=warn")
+            if name == "Before":
+                self.assertEqual((recorded, checked), (1, 1), said + found)
+                for line in lines:
+                    self.assertIn(f"guide_scales.py:{line}", said)
+                self.assertIn(f"guide_scales.py:{lines[1]}", found)
+            else:
+                self.assertEqual((recorded, checked), (0, 0), said + found)
+                self.assertIn("2 derives, 0 refusals", said)
+
     def test_a_trace_is_whole_or_not_there(self):
         (self.here / "my_engine" / "loader.py").write_text(LOADER.replace(WORSE[0], "            raise KeyError(name)\n"))
         code, said = self.record("new.lpt")

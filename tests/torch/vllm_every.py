@@ -36,7 +36,7 @@ SPECIAL = {
     "BloomForCausalLM": dict(tie_word_embeddings=True),
     "DbrxForCausalLM": dict(ffn_config=dict(ffn_hidden_size=64, moe_num_experts=4, moe_top_k=2),
                             attn_config=dict(kv_n_heads=4, clip_qkv=8.0, rope_theta=10000.0)),
-    "FalconForCausalLM": dict(head_dim=None, new_decoder_architecture=True, num_kv_heads=4),
+    "FalconForCausalLM": dict(head_dim=None, ffn_hidden_size=None, new_decoder_architecture=True, num_kv_heads=4),
     "FalconH1ForCausalLM": dict(mamba_d_ssm=256),
     "Gemma2ForCausalLM": dict(tie_word_embeddings=True),
     "Gemma3nForCausalLM": dict(num_hidden_layers=4, num_kv_shared_layers=0, layer_types=["sliding_attention"] * 3
@@ -53,18 +53,18 @@ SPECIAL = {
 }
 # Keys that published configurations have and transformers does not write.
 PUBLISHED = {
-    "AfmoeForCausalLM": dict(score_func="sigmoid"),
+    "AfmoeForCausalLM": dict(score_func="sigmoid", route_norm=True, route_scale=1.0),
     "DeepseekV3ForCausalLM": _MLA,
     "Glm4MoeForCausalLM": dict(head_dim=16, **_MLA),
     "Glm4MoeLiteForCausalLM": _MLA,
-    "HYV3ForCausalLM": dict(first_k_dense_replace=1),
-    "InklingForCausalLM": dict(padded_vocab_size=320),
+    "HYV3ForCausalLM": dict(first_k_dense_replace=1, expert_hidden_dim=64),
+    "InklingForCausalLM": dict(padded_vocab_size=320, use_embed_norm=True),
     "Lfm2ForCausalLM": dict(block_dim=128, block_ff_dim=256, block_auto_adjust_ff_dim=False, block_multiple_of=32,
                             block_ffn_dim_multiplier=1.0, block_norm_eps=1e-5, conv_dim=128, conv_dim_out=128),
     "LongcatFlashForCausalLM": dict(mla_scale_q_lora=True, mla_scale_kv_lora=True, attention_method="MLA",
                                     zero_expert_type="identity"),
-    "MiMoV2FlashForCausalLM": dict(hybrid_layer_pattern=[0, 1]),
-    "MiniMaxM2ForCausalLM": dict(rotary_dim=16),
+    "MiMoV2FlashForCausalLM": dict(hybrid_layer_pattern=[0, 1], layernorm_epsilon=1e-5),
+    "MiniMaxM2ForCausalLM": dict(rotary_dim=16, scoring_func="sigmoid"),
     "Qwen4ExpForCausalLM": dict(output_gate_type="sigmoid"),
 }
 # Blocks of 128 need larger tensors.

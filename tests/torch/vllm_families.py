@@ -2,6 +2,7 @@
 """Tiny checkpoints with the names of real ones: transformers makes the model, the payload is random."""
 import json
 import os
+import re
 
 import torch
 from safetensors.torch import save_file
@@ -112,12 +113,16 @@ def mxfp4(tensors, config):
     return tensors, config
 
 
+def _is_linear(name):
+    return re.search(r"(_proj|\.w[123])\.weight$", name) is not None
+
+
 def _nvfp4(tensors, config):
     config["quantization_config"] = {"quant_method": "modelopt", "quant_algo": "NVFP4", "kv_cache_quant_algo": None,
                                      "group_size": 16, "exclude_modules": ["lm_head", "*gate"], "ignore": ["lm_head", "*gate"],
                                      "config_groups": {}, "producer": {"name": "modelopt", "version": "0.30"}}
     for name in list(tensors):
-        if name.endswith("_proj.weight"):
+        if _is_linear(name):
             n, k = tuple(tensors[name].shape)
             stem = name[: -len("weight")]
             tensors[name] = (torch.uint8, (n, k // 2))
@@ -138,7 +143,7 @@ def qwen3_moe_nvfp4():
 def fp8_static(tensors, config):
     config["quantization_config"] = {"quant_method": "fp8", "activation_scheme": "static", "ignored_layers": ["lm_head"]}
     for name in list(tensors):
-        if name.endswith("_proj.weight"):
+        if _is_linear(name):
             tensors[name] = (torch.float8_e4m3fn, tuple(tensors[name].shape))
             for scale in ("weight_scale", "input_scale"):
                 tensors[name.removesuffix("weight") + scale] = (torch.float32, ())
@@ -148,12 +153,12 @@ def fp8_static(tensors, config):
 def int4_packed(tensors, config):
     config["quantization_config"] = {
         "quant_method": "compressed-tensors", "format": "pack-quantized", "quantization_status": "compressed",
-        "ignore": ["lm_head"], "config_groups": {"group_0": {
+        "ignore": ["lm_head", "re:.*gate$"], "config_groups": {"group_0": {
             "targets": ["Linear"], "input_activations": None, "output_activations": None,
             "weights": {"num_bits": 4, "type": "int", "symmetric": True, "strategy": "group", "group_size": 32,
                         "dynamic": False}}}}
     for name in list(tensors):
-        if name.endswith("_proj.weight"):
+        if _is_linear(name):
             rows, columns = tuple(tensors.pop(name).shape)
             stem = name.removesuffix("weight")
             tensors[stem + "weight_packed"] = (torch.int32, (rows, columns // 8))
@@ -199,12 +204,17 @@ FAMILIES = {
 
 def _linears(tensors):
     """Stems of the linear layers' weights, routers and heads left out, and their rows and columns."""
-    return [(name.removesuffix("weight"), *tensors[name].shape) for name in list(tensors) if name.endswith("_proj.weight")]
+    return [(name.removesuffix("weight"), *tensors[name].shape) for name in list(tensors) if _is_linear(name)]
+
+
+def _without(tensors):
+    """What is not quantised; 'gate' would be a part of 'gate_up_proj' too."""
+    return ["lm_head", "gate"] if any(".experts." in name for name in tensors) else ["lm_head"]
 
 
 def awq(tensors, config):
     config["quantization_config"] = {"quant_method": "awq", "bits": 4, "group_size": 32, "zero_point": True, "version": "gemm",
-                                     "modules_to_not_convert": ["lm_head", "gate"]}
+                                     "modules_to_not_convert": _without(tensors)}
     for stem, rows, columns in _linears(tensors):
         del tensors[stem + "weight"]
         tensors[stem + "qweight"] = (torch.int32, (columns, rows // 8))
@@ -230,7 +240,7 @@ def int8(tensors, config):
     inputs = {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "token", "dynamic": True}
     config["quantization_config"] = {
         "quant_method": "compressed-tensors", "format": "int-quantized", "quantization_status": "compressed",
-        "ignore": ["lm_head"], "config_groups": {"group_0": {"targets": ["Linear"], "input_activations": inputs,
+        "ignore": ["lm_head", "re:.*gate$"], "config_groups": {"group_0": {"targets": ["Linear"], "input_activations": inputs,
                                                              "output_activations": None, "weights": weights}}}
     for stem, rows, columns in _linears(tensors):
         tensors[stem + "weight"] = (torch.int8, (rows, columns))
