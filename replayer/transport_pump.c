@@ -200,11 +200,18 @@ static void introduce(uint8_t out[LP_PEER_HELLO], const lp_round *round)
     lp_wire_put_u32(out + 8, (uint32_t)round->rank);
 }
 
+/* A rank that the meeting point saw at a loopback address is on its host, which others know by another name. */
+static const char *host_of(const lp_tcp *t, const lp_peer *p)
+{
+    const bool is_loopback = strncmp(p->who.host, "127.", 4) == 0 || strcmp(p->who.host, "::1") == 0;
+    return is_loopback ? t->hub_host : p->who.host;
+}
+
 static void open_peer(lp_tcp *t, int32_t rank)
 {
     lp_peer *p = &t->peer[rank];
     lp_error err;
-    p->fd = lp_socket_connect(p->who.host, p->who.hello.port, &err);
+    p->fd = lp_socket_connect(host_of(t, p), p->who.hello.port, &err);
     p->hello_sent = 0;
     if (p->fd >= 0)
         return;

@@ -13,6 +13,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* Connections that have not said who they are. */
+enum { STRANGERS_MAX = 4096 };
+
 void lp_rounds_init(lp_rounds *r, const lp_hub_options *options)
 {
     *r = (lp_rounds){.alloc = options->alloc,
@@ -38,6 +41,11 @@ void lp_rounds_free(lp_rounds *r)
 
 bool lp_rounds_connect(lp_rounds *r, int fd)
 {
+    int64_t strangers = 0;
+    for (int64_t i = 0; i < r->count; i++)
+        strangers += !r->member[i]->is_known;
+    if (strangers >= STRANGERS_MAX)
+        return false;
     void *items = (void *)r->member;
     lp_meeting *m = lp_allocate_zero(r->alloc, sizeof *m);
     if (m == NULL || !lp_grow(r->alloc, &items, &r->capacity, r->count + 1, sizeof(lp_meeting *))) {
@@ -45,7 +53,7 @@ bool lp_rounds_connect(lp_rounds *r, int fd)
         return false;
     }
     r->member = items;
-    lp_wire_init(&m->wire, fd, r->alloc);
+    lp_wire_init(&m->wire, fd, LP_WIRE_SMALL, r->alloc);
     r->member[r->count++] = m;
     return true;
 }
@@ -159,6 +167,7 @@ static void hello(lp_rounds *r, lp_meeting *m, const uint8_t *body, int64_t byte
         return;
     }
     m->is_known = true;
+    m->wire.limit = LP_GATHER_MAX;
 }
 
 static int by_place(const void *a, const void *b)

@@ -38,7 +38,7 @@ typedef struct lp_rounds {
 
 void lp_rounds_init(lp_rounds *r, const lp_hub_options *options);
 void lp_rounds_free(lp_rounds *r);
-bool lp_rounds_connect(lp_rounds *r, int fd); /* false when there is no memory */
+bool lp_rounds_connect(lp_rounds *r, int fd); /* false when there is no memory, or too many do not say who they are */
 void lp_rounds_message(lp_rounds *r, lp_meeting *m, const lp_wire_head *head, const uint8_t *body);
 void lp_rounds_lost(lp_rounds *r, lp_meeting *m); /* its connection; closes it */
 void lp_rounds_tick(lp_rounds *r, int64_t now);

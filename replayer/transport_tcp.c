@@ -286,6 +286,7 @@ static void close_tcp(void *context)
         if (t->wake[i] >= 0)
             close(t->wake[i]);
     lp_release(t->alloc, t->polled);
+    lp_release(t->alloc, t->hub_host);
     pthread_cond_destroy(&t->changed);
     pthread_mutex_destroy(&t->lock);
     lp_release(t->alloc, t);
@@ -327,6 +328,10 @@ static lp_status open_tcp(lp_tcp *t, const lp_tcp_options *o, lp_error *err)
 {
     uint8_t hello[LP_WIRE_HELLO_BYTES];
     int32_t port = o->port;
+    t->hub_host = lp_allocate(t->alloc, strlen(o->host) + 1);
+    if (t->hub_host == NULL)
+        return lp_fail_memory(err);
+    memcpy(t->hub_host, o->host, strlen(o->host) + 1);
     t->listener = lp_socket_listen(NULL, 0, &t->me.port, err);
     if (t->listener < 0)
         return LP_E_IO;
@@ -366,7 +371,7 @@ lp_status lp_transport_tcp(lp_transport *transport, const lp_tcp_options *o, lp_
     t->stall_ns = o->stall_ns > 0 ? o->stall_ns : STALL_NS;
     t->listener = t->wake[0] = t->wake[1] = -1;
     t->waits_for = LP_WAITS_NOT;
-    lp_wire_init(&t->control, -1, p.alloc);
+    lp_wire_init(&t->control, -1, (int64_t)LP_GATHER_MAX * 4096, p.alloc);
     pthread_mutex_init(&t->lock, NULL);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);

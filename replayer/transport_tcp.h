@@ -55,6 +55,7 @@ typedef struct lp_tcp {
     lp_hub *hub; /* where this rank has it */
     lp_wire_hello me;
     int64_t join_ns, stall_ns;
+    char *hub_host; /* where the meeting point is, as this rank knows it */
     pthread_t thread;
     bool has_thread;
     int wake[2]; /* a pipe: a byte wakes the thread */

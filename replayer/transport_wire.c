@@ -46,7 +46,7 @@ bool lp_wire_get_head(const uint8_t in[LP_WIRE_HEADER], lp_wire_head *head)
     head->round = lp_wire_get_u32(in + 8);
     head->argument = (int32_t)lp_wire_get_u32(in + 12);
     head->bytes = lp_wire_get_i64(in + 16);
-    return lp_wire_get_u32(in) == MAGIC && head->bytes >= 0 && head->bytes <= (int64_t)LP_GATHER_MAX * 4096;
+    return lp_wire_get_u32(in) == MAGIC && head->bytes >= 0;
 }
 
 void lp_wire_put_hello(uint8_t out[LP_WIRE_HELLO_BYTES], const lp_wire_hello *hello)
@@ -85,9 +85,9 @@ void lp_wire_member_name(const lp_wire_hello *hello, char out[128])
 
 /* ---- connections ---- */
 
-void lp_wire_init(lp_wire *w, int fd, const lp_alloc *alloc)
+void lp_wire_init(lp_wire *w, int fd, int64_t limit, const lp_alloc *alloc)
 {
-    *w = (lp_wire){.alloc = alloc, .fd = fd};
+    *w = (lp_wire){.alloc = alloc, .fd = fd, .limit = limit};
 }
 
 void lp_wire_close(lp_wire *w)
@@ -143,7 +143,8 @@ bool lp_wire_flush(lp_wire *w)
 
 bool lp_wire_fill(lp_wire *w)
 {
-    for (;;) {
+    /* No more than one message beyond what is looked at: the rest waits in the socket. */
+    while (w->in_bytes <= w->limit + LP_WIRE_HEADER) {
         if (!make_room(w->alloc, &w->in, &w->in_capacity, w->in_bytes + READ_STEP))
             return false;
         const ssize_t n = recv(w->fd, w->in + w->in_bytes, (size_t)(w->in_capacity - w->in_bytes), 0);
@@ -155,6 +156,7 @@ bool lp_wire_fill(lp_wire *w)
             return false;
         w->in_bytes += n;
     }
+    return true;
 }
 
 bool lp_wire_next(lp_wire *w, lp_wire_head *head, bool *broken)
@@ -162,7 +164,7 @@ bool lp_wire_next(lp_wire *w, lp_wire_head *head, bool *broken)
     *broken = false;
     if (w->in_bytes < LP_WIRE_HEADER)
         return false;
-    *broken = !lp_wire_get_head(w->in, head);
+    *broken = !lp_wire_get_head(w->in, head) || head->bytes > w->limit;
     return !*broken && w->in_bytes - LP_WIRE_HEADER >= head->bytes;
 }
 

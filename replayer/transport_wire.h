@@ -7,7 +7,7 @@
 #include "replayer/sync.h"
 #include "traces/base.h"
 
-enum { LP_WIRE_HEADER = 24, LP_WIRE_TEXT = 400, LP_WIRE_NAME = 64 };
+enum { LP_WIRE_HEADER = 24, LP_WIRE_TEXT = 400, LP_WIRE_NAME = 64, LP_WIRE_SMALL = 1024 };
 
 typedef enum lp_wire_type {
     /* from a rank */
@@ -50,7 +50,7 @@ typedef struct lp_wire_head {
 } lp_wire_head;
 
 void lp_wire_put_head(uint8_t out[LP_WIRE_HEADER], const lp_wire_head *head);
-/* False when it is no header of ours or says more than LP_GATHER_MAX x 4096 bytes. */
+/* False when it is no header of ours. */
 bool lp_wire_get_head(const uint8_t in[LP_WIRE_HEADER], lp_wire_head *head);
 void lp_wire_put_hello(uint8_t out[LP_WIRE_HELLO_BYTES], const lp_wire_hello *hello);
 bool lp_wire_get_hello(const uint8_t in[LP_WIRE_HELLO_BYTES], lp_wire_hello *hello);
@@ -66,12 +66,13 @@ void lp_wire_member_name(const lp_wire_hello *hello, char out[128]);
 
 typedef struct lp_wire {
     const lp_alloc *alloc;
-    int fd; /* -1: closed */
+    int fd;        /* -1: closed */
+    int64_t limit; /* largest body that is taken */
     uint8_t *in, *out;
     int64_t in_bytes, in_capacity, out_bytes, out_sent, out_capacity;
 } lp_wire;
 
-void lp_wire_init(lp_wire *w, int fd, const lp_alloc *alloc);
+void lp_wire_init(lp_wire *w, int fd, int64_t limit, const lp_alloc *alloc);
 void lp_wire_close(lp_wire *w);
 /* Queues a message of two parts (each may be empty). False when there is no memory. */
 bool lp_wire_put(lp_wire *w, const lp_wire_head *head, const void *a, int64_t a_bytes, const void *b, int64_t b_bytes);

@@ -161,7 +161,7 @@ static void as_message(const uint8_t *data, size_t bytes)
     lp_wire_hello hello;
     bool is_broken = false;
     char name[128];
-    lp_wire_init(&w, -1, NULL);
+    lp_wire_init(&w, -1, LP_GATHER_MAX, NULL);
     w.in = malloc(bytes + 1);
     demand(w.in != NULL);
     if (bytes > 0)
