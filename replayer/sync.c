@@ -177,6 +177,9 @@ lp_status lp_sync_send(lp_sync *s, const lp_sync_source *source, int64_t epoch, 
 
 static lp_status push(void *context, uint32_t name, int64_t off, const void *data, int64_t bytes, lp_error *err)
 {
+    const lp_session *s = context;
+    if (lp_plan_use(s->plan, name) == LP_USE_FALLBACK)
+        return LP_OK; /* another rank can load it */
     return lp_push_handle_range(context, name, off, data, bytes, err);
 }
 
@@ -281,6 +284,8 @@ lp_status lp_sync_recv(lp_sync *s, lp_plan *plan, const lp_session_options *opti
                        s->options.is_sender ? "this sync was opened to send"
                        : epoch < 0          ? "an epoch below 0"
                                             : "the plan is of another trace than the sync");
+    if (s->plan != plan) /* the last epoch went into other memory */
+        s->held = 0;
     s->plan = plan;
     lp_status status = receive_epoch(s, plan, options == NULL ? &cold : options, epoch, err);
     if (status == LP_OK)

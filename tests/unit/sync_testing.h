@@ -263,14 +263,23 @@ static inline void load_whole(const rank_memory *m, const payload *p)
     lp_session_close(s);
 }
 
-static inline void assert_same_memory(const rank_memory *have, const rank_memory *want, const char *what, int32_t rank)
+/* The first destination that differs, or NULL. */
+static inline const char *find_difference(const rank_memory *have, const rank_memory *want)
 {
     int64_t count;
     const lp_destination_memory *a = lp_destinations_list(have->memory, &count),
                                 *b = lp_destinations_list(want->memory, &count);
     for (int64_t i = 0; i < count; i++)
         if (memcmp(a[i].storage, b[i].storage, (size_t)a[i].storage_bytes) != 0)
-            fail_msg("%s: rank %d: '%s' differs", what, rank, a[i].name);
+            return a[i].name;
+    return NULL;
+}
+
+static inline void assert_same_memory(const rank_memory *have, const rank_memory *want, const char *what, int32_t rank)
+{
+    const char *name = find_difference(have, want);
+    if (name != NULL)
+        fail_msg("%s: rank %d: '%s' differs", what, rank, name);
 }
 
 #endif

@@ -120,7 +120,7 @@ static void faulty_give_back(void *context, void *memory)
 typedef struct outcome {
     int32_t status;     /* of the epoch */
     int32_t again;      /* of one more, where there is one */
-    int32_t is_same;    /* whether memory is as it was, or as it should be */
+    int32_t is_same;    /* whether that was epoch 2, and memory is as it should be */
     int32_t can_subset; /* a receiver that failed: whether its plan believes that it holds anything */
     char text[512];
 } outcome;
@@ -184,6 +184,18 @@ static outcome run_rank(int rank, int32_t port, int listener, const plan *p, con
         const lp_session_options part = {.mode = LP_DIRECT, .subset = &one, .subset_count = 1};
         o.can_subset = lp_begin(&session, m.plan, &part, &err) == LP_OK;
         lp_session_close(session);
+    }
+    if (o.status != LP_OK && p->what >= FAULT_FLIP && s != NULL) { /* a fault that is over: a new epoch */
+        lp_sync_report report;
+        o.again =
+            is_sender ? lp_sync_send(s, &source, 0, &report, &err) : lp_sync_recv(s, m.plan, NULL, 0, &report, &err);
+        o.is_same = o.again == LP_OK && report.epoch == 2;
+        if (!is_sender && o.is_same) {
+            rank_memory want = bind_rank(t, rank - SENDERS);
+            load_whole(&want, data);
+            o.is_same = find_difference(&m, &want) == NULL;
+            free_rank(&want);
+        }
     }
     lp_sync_close(s);
     lp_transport_close(&f.inner);
@@ -295,12 +307,20 @@ static void a_stalled_rank_is_named(void **state)
     assert_all_end(0, "the meeting point does not answer", NULL);
 }
 
+static void assert_all_recover(void)
+{
+    for (int i = 0; i < RANKS; i++)
+        if (process_of[i].seen.again != LP_OK || !process_of[i].seen.is_same)
+            fail_msg("%s does not recover: %d", names[i], process_of[i].seen.again);
+}
+
 static void a_flipped_bit_ends_the_epoch(void **state)
 {
     (void)state;
     for (int mode = LP_SYNC_PACKED; mode <= LP_SYNC_SLICED; mode++) {
         run_all(&(plan){.what = FAULT_FLIP, .rank = 1, .countdown = 3, .mode = (lp_sync_mode)mode});
         assert_all_end(-1, "of sender 1 is damaged", NULL);
+        assert_all_recover();
         run_all(&(plan){.what = FAULT_FLIP_HEADER, .rank = 1, .countdown = 3, .mode = (lp_sync_mode)mode});
         assert_all_end(-1, "the header of a frame is damaged", NULL);
     }
@@ -311,6 +331,7 @@ static void a_frame_of_another_epoch_ends_the_epoch(void **state)
     (void)state;
     run_all(&(plan){.what = FAULT_EPOCH, .rank = 1, .countdown = 3, .mode = LP_SYNC_PACKED});
     assert_all_end(-1, "a frame of epoch 2 came in epoch 1", NULL);
+    assert_all_recover();
 }
 
 static void a_late_rank_is_waited_for_or_named(void **state)
