@@ -9,9 +9,10 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { BACKLOG = 64 };
+enum { BACKLOG = 64, LOCK_TRIES = 100 };
 
 static lp_status address_of(struct sockaddr_un *address, const char *path, lp_error *err)
 {
@@ -52,7 +53,8 @@ static lp_status remove_stale(const struct sockaddr_un *address, lp_error *err)
     return unlink(path) == 0 || errno == ENOENT ? LP_OK : lp_fail_errno(err, errno, "remove", path);
 }
 
-/* Two servers that start at once must not both take the other's socket for a dead one: the folder is locked. */
+/* Two servers that start at once must not both take the other's socket for a dead one: the folder is locked. Not for
+ * ever, since anybody can lock a folder that all may use; without the lock, servers have to be started one by one. */
 static int lock_folder(const char *path)
 {
     char folder[sizeof((struct sockaddr_un *)0)->sun_path] = ".";
@@ -60,8 +62,9 @@ static int lock_folder(const char *path)
     if (slash != NULL)
         snprintf(folder, sizeof folder, "%.*s", slash == path ? 1 : (int)(slash - path), path);
     const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd >= 0)
-        (void)flock(fd, LOCK_EX); /* where locks are not supported, servers have to be started one by one */
+    const struct timespec pause = {.tv_nsec = 10000000};
+    for (int i = 0; fd >= 0 && i < LOCK_TRIES && flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK; i++)
+        nanosleep(&pause, NULL);
     return fd;
 }
 

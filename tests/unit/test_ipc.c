@@ -3,6 +3,7 @@
 #include "ipc_testing.h"
 
 #include <signal.h>
+#include <sys/file.h>
 
 static void test_attached_bytes_are_the_served_ones(void **state)
 {
@@ -275,6 +276,13 @@ static void test_socket_file(void **state)
     v.server = NULL;
     assert_int_equal(access(v.path, F_OK), 0);
     assert_int_equal(unlink(v.path), 0);
+
+    /* Somebody holds the folder's lock: later, but not never. */
+    const int folder = open(v.folder, O_RDONLY | O_DIRECTORY);
+    assert_int_equal(flock(folder, LOCK_EX), 0);
+    assert_ok(&v, lp_serve_open(&second, v.path, v.shared, NULL, &v.err));
+    lp_serve_close(second);
+    close(folder);
 
     char longer[160];
     memset(longer, 'x', sizeof longer);
