@@ -116,25 +116,31 @@ static void tell(const receiver *r, const lp_sync_report *p)
         lp_cli_warn(r->sync.cli, "%" PRId64 " derives were skipped: they need fallback names", p->load.derives_skipped);
 }
 
-/* One epoch, or all until the senders end. */
-static int receive_epochs(receiver *r, int64_t epochs)
+/* One epoch, or all until the senders end, or for ever. */
+static int receive_epochs(receiver *r, int64_t epochs, const lp_sync_options *options)
 {
+    const bool stays = epochs == 0 && lp_cli_flag(r->sync.cli, "stay", false);
     int exit_code = 0;
     for (int64_t i = 0; epochs == 0 || i < epochs; i++) {
         lp_sync_report report;
         lp_error err;
         const lp_status status = receive(r, &report, &err);
+        const bool has_no_round = report.epoch == 0; /* ranks did not come to agree */
         if (status == LP_OK) {
             tell(r, &report);
             exit_code = 0;
-        } else if (status == LP_E_INCOMPLETE && report.epoch == 0 && epochs == 0) {
+        } else if (stays && has_no_round && (status == LP_E_INCOMPLETE || status == LP_E_PEER)) {
+            if (status == LP_E_PEER)
+                lp_cli_warn(r->sync.cli, "%s", err.text);
+            const int met = lp_cli_sync_meet_again(&r->sync, options);
+            if (met != 0)
+                return met;
+        } else if (status == LP_E_INCOMPLETE && has_no_round && epochs == 0) {
             break; /* the senders have ended */
-        } else if (epochs == 1 || status == LP_E_MISUSE) {
-            return lp_cli_fail(r->sync.cli, &err);
-        } else if (report.epoch == 0) { /* no round any more */
-            return lp_cli_fail(r->sync.cli, &err);
         } else {
             exit_code = lp_cli_fail(r->sync.cli, &err);
+            if (epochs == 1 || has_no_round)
+                return exit_code;
         }
     }
     return exit_code;
@@ -155,6 +161,8 @@ int lp_cli_recv(lp_cli *cli)
     const char *socket = lp_cli_ipc_path(into);
     if (!lp_cli_integer(cli, "epochs", 1, 0, INT64_MAX, &epochs))
         return LP_EXIT_USAGE;
+    if (lp_cli_flag(cli, "stay", false) && epochs != 0)
+        return lp_cli_usage(cli, "--stay goes with --epochs 0");
     r.session.mode = mode_of(lp_cli_text(cli, "mode", socket != NULL ? "direct" : "cold"));
     r.session.allow_fallbacks = lp_cli_flag(cli, "allow-fallbacks", false);
     const lp_sync_options o = {.group = lp_cli_text(cli, "group", NULL), .platform = lp_cli_platform(cli)};
@@ -168,7 +176,7 @@ int lp_cli_recv(lp_cli *cli)
     if (exit_code == 0)
         exit_code = lp_cli_sync_meet(&r.sync, &o, 0);
     if (exit_code == 0)
-        exit_code = receive_epochs(&r, epochs);
+        exit_code = receive_epochs(&r, epochs, &o);
     lp_plan_close(r.plan);
     lp_attachment_close(r.attachment);
     lp_destinations_free(r.memory);

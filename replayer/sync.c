@@ -71,6 +71,18 @@ lp_status lp_sync_open(lp_sync **out, const lp_transport *transport, const lp_tr
     return LP_OK;
 }
 
+void lp_sync_detach(lp_sync *s)
+{
+    lp_sync_forget(s);
+    lp_flow_release(s);
+    s->transport = (lp_transport){.size = 0};
+}
+
+void lp_sync_attach(lp_sync *s, const lp_transport *transport)
+{
+    s->transport = *transport;
+}
+
 void lp_sync_close(lp_sync *s)
 {
     if (s == NULL)

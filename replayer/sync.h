@@ -157,7 +157,12 @@ typedef struct lp_sync lp_sync;
  * is sent) at senders. Traces of both sides must have one catalogue. Transport and trace must outlive the sync. */
 LP_API lp_status lp_sync_open(lp_sync **out, const lp_transport *transport, const lp_trace *trace,
                               const lp_sync_options *options, lp_error *err);
-LP_API void lp_sync_close(lp_sync *s);
+LP_API void lp_sync_close(lp_sync *s); /* before its transport is closed */
+
+/* Goes on with another transport, such as a new connection after the senders have ended: what the rank has seen and
+ * holds stays. lp_sync_detach comes before the old transport is closed; in between only lp_sync_close is allowed. */
+LP_API void lp_sync_detach(lp_sync *s);
+LP_API void lp_sync_attach(lp_sync *s, const lp_transport *transport);
 
 typedef struct lp_sync_report {
     int64_t epoch;

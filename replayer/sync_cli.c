@@ -29,6 +29,7 @@ static const lp_option recv_options[] = {
     {"group", 0, "NAME", NULL, "name of the server that these ranks make up (default server)"},
     {"mode", 0, "MODE", "cold|direct|layerwise", "how to load (default cold; direct with ipc)"},
     {"epochs", 0, "N", NULL, "epochs to take part in; 0: until the senders end (default 1)"},
+    {"stay", 0, NULL, NULL, "with --epochs 0: when the senders have ended, or are lost, wait for new ones"},
     {"epoch", 0, "N", NULL, "demand this number (default: any)"},
     {"allow-fallbacks", 0, NULL, NULL, "leave out names that the trace cannot load"},
     {"transport", 0, "KIND", "tcp|nccl", "what carries payloads (default tcp)"},
@@ -63,15 +64,15 @@ const lp_command lp_sync_commands[] = {
     {.name = "recv",
      .arguments = "TRACE",
      .summary = "receive weights from senders",
-     .details =
-         "One process for each rank of TRACE. With --epochs 0 it stays until the senders end: an epoch that fails is "
-         "told and the next one awaited, and a rank that was restarted is brought up with everything while the others "
-         "go on. A rank file appears only when every rank has the epoch.\n\n"
-         "Exit codes: 0 loaded; 1 incomplete, or a check of loaded values failed; 3 ranks disagree or data was "
-         "damaged; "
-         "4 a rank failed, is gone or stalled, and is named.\n\n"
-         "Example:  torchrun --nproc-per-node 8 --no-python loadplan recv v4.lpt --into ipc:/run/engine.sock "
-         "--rendezvous node0:7700",
+     .details = "One process for each rank of TRACE. With --epochs 0 it stays until the senders end, and with --stay "
+                "until it is killed: an epoch that fails is told and the next one awaited, and a rank that was "
+                "restarted is brought up with everything while the others "
+                "go on. A rank file appears only when every rank has the epoch.\n\n"
+                "Exit codes: 0 loaded; 1 incomplete, or a check of loaded values failed; 3 ranks disagree or data was "
+                "damaged; "
+                "4 a rank failed, is gone or stalled, and is named.\n\n"
+                "Example:  torchrun --nproc-per-node 8 --no-python loadplan recv v4.lpt --into ipc:/run/engine.sock "
+                "--rendezvous node0:7700",
      .options = recv_options,
      .option_count = COUNT(recv_options),
      .least = 1,
@@ -106,43 +107,90 @@ static bool read_time(lp_cli *cli, const char *name, int64_t fallback, int64_t *
     return true;
 }
 
-int lp_cli_sync_meet(lp_cli_sync *s, const lp_sync_options *options, int32_t servers)
+static int read_meeting(lp_cli_sync *s, lp_tcp_options *tcp, char host[LP_HOST_MAX])
 {
     const char *place = lp_cli_text(s->cli, "rendezvous", NULL);
-    char host[LP_HOST_MAX];
-    lp_error err;
-    lp_tcp_options tcp = {.is_sender = options->is_sender,
-                          .group = options->group,
-                          .rank = s->launch.rank,
-                          .size = s->launch.size,
-                          .servers = servers,
-                          .platform = lp_cli_platform(s->cli)};
     if (place == NULL)
         return lp_cli_usage(s->cli, "where do both sides meet? name it with --rendezvous HOST:PORT");
-    if (!lp_launch_address(place, host, &tcp.port))
+    if (!lp_launch_address(place, host, &tcp->port))
         return lp_cli_usage(s->cli, "'%s' is no HOST:PORT", lp_cli_clean(place));
-    if (!read_time(s->cli, "join-timeout", 300, &tcp.join_ns) || !read_time(s->cli, "stall-timeout", 60, &tcp.stall_ns))
+    if (!read_time(s->cli, "join-timeout", 300, &tcp->join_ns) ||
+        !read_time(s->cli, "stall-timeout", 60, &tcp->stall_ns))
         return LP_EXIT_USAGE;
-    tcp.host = host;
-    if (lp_transport_tcp(&s->sockets, &tcp, &err) != LP_OK)
-        return lp_cli_fail(s->cli, &err);
+    tcp->host = host;
+    return 0;
+}
+
+/* Sockets, and what goes over them. */
+static lp_status connect_ranks(lp_cli_sync *s, const lp_tcp_options *tcp, lp_error *err)
+{
+    const lp_platform *platform = lp_cli_platform(s->cli);
+    LP_TRY(lp_transport_tcp(&s->sockets, tcp, err));
     s->transport = s->sockets;
-    if (strcmp(lp_cli_text(s->cli, "transport", "tcp"), "nccl") == 0 &&
-        lp_transport_nccl(&s->transport, &s->sockets, s->launch.local_rank, lp_cli_platform(s->cli), &err) != LP_OK) {
+    if (strcmp(lp_cli_text(s->cli, "transport", "tcp"), "nccl") != 0)
+        return LP_OK;
+    const lp_status status = lp_transport_nccl(&s->transport, &s->sockets, s->launch.local_rank, platform, err);
+    if (status != LP_OK)
         s->transport = s->sockets;
+    return status;
+}
+
+static void disconnect(lp_cli_sync *s)
+{
+    if (s->transport.context != s->sockets.context)
+        lp_transport_close(&s->transport);
+    lp_transport_close(&s->sockets);
+    s->transport = s->sockets;
+}
+
+static lp_tcp_options tcp_options(const lp_cli_sync *s, const lp_sync_options *options, int32_t servers)
+{
+    return (lp_tcp_options){.is_sender = options->is_sender,
+                            .group = options->group,
+                            .rank = s->launch.rank,
+                            .size = s->launch.size,
+                            .servers = servers,
+                            .platform = options->platform};
+}
+
+int lp_cli_sync_meet(lp_cli_sync *s, const lp_sync_options *options, int32_t servers)
+{
+    char host[LP_HOST_MAX];
+    lp_error err;
+    lp_tcp_options tcp = tcp_options(s, options, servers);
+    const int exit_code = read_meeting(s, &tcp, host);
+    if (exit_code != 0)
+        return exit_code;
+    if (connect_ranks(s, &tcp, &err) != LP_OK ||
+        lp_sync_open(&s->sync, &s->transport, s->trace, options, &err) != LP_OK)
         return lp_cli_fail(s->cli, &err);
-    }
-    if (lp_sync_open(&s->sync, &s->transport, s->trace, options, &err) != LP_OK)
+    return 0;
+}
+
+int lp_cli_sync_meet_again(lp_cli_sync *s, const lp_sync_options *options)
+{
+    char host[LP_HOST_MAX];
+    lp_error err;
+    lp_tcp_options tcp = tcp_options(s, options, 0);
+    const int exit_code = read_meeting(s, &tcp, host);
+    if (exit_code != 0)
+        return exit_code;
+    lp_sync_detach(s->sync);
+    disconnect(s);
+    lp_status status;
+    do
+        status = connect_ranks(s, &tcp, &err);
+    while (status == LP_E_PEER);
+    if (status != LP_OK)
         return lp_cli_fail(s->cli, &err);
+    lp_sync_attach(s->sync, &s->transport);
     return 0;
 }
 
 void lp_cli_sync_close(lp_cli_sync *s)
 {
     lp_sync_close(s->sync);
-    if (s->transport.context != s->sockets.context)
-        lp_transport_close(&s->transport);
-    lp_transport_close(&s->sockets);
+    disconnect(s);
     lp_trace_close(s->trace);
     *s = (lp_cli_sync){.cli = s->cli};
 }

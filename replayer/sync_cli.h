@@ -20,6 +20,8 @@ typedef struct lp_cli_sync {
 int lp_cli_sync_open(lp_cli_sync *s, lp_cli *cli);
 /* Meets the others and opens the sync. servers: receiving groups that a sender waits for. */
 int lp_cli_sync_meet(lp_cli_sync *s, const lp_sync_options *options, int32_t servers);
+/* Meets again, after the senders have ended: waits for new ones as long as it takes. */
+int lp_cli_sync_meet_again(lp_cli_sync *s, const lp_sync_options *options);
 void lp_cli_sync_close(lp_cli_sync *s);
 
 /* The scope that this process is of: that of its rank, or the only one of the trace. NULL after a complaint. */

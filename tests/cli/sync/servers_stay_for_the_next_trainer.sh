@@ -1,0 +1,21 @@
+. "$SUITE/peers.bash"
+$PYTHON "$TESTS/cli/replay/make_dense.py" ck1
+other_epoch ck1 ck2 3
+loadplan record --checkpoint ck1 --loader dense --tp 2 -q -o x.lpt
+loadplan replay x.lpt --checkpoint ck2 -q -o want
+meeting
+for rank in 0 1; do
+    loadplan recv x.lpt --into got --rendezvous "$where" --rank $rank --of 2 --epochs 0 --stay 2>recv$rank.log &
+    eval "pid$rank=$!"
+done
+# Each step of a trainer may be a process of its own; the servers count on.
+loadplan send x.lpt --from ck1 --rendezvous "$where" -q
+loadplan send x.lpt --from ck1 --rendezvous "$where" --mode sliced -q
+loadplan send x.lpt --from ck2 --rendezvous "$where" --mode delta 2>send.log
+for rank in 0 1; do
+    await 'epoch 3' recv$rank.log
+    cmp want/rank-0000$rank.safetensors got/rank-0000$rank.safetensors
+done
+sed -n 's/.*\(epoch [0-9]*, [a-z]*\):.*/\1/p' recv0.log send.log
+kill "$pid0" "$pid1"
+wait
