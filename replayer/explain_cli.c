@@ -101,8 +101,9 @@ static void print_text(const explainer *x, int32_t rank, const lp_explanation *e
     if (e->order_dependent == 0)
         fprintf(out, "  %-10s any order, any split\n", "order");
     else
-        fprintf(out, "  %-10s %s records of different names overlap: the last write of the loader wins\n", "order",
-                lp_format_count(a, e->order_dependent));
+        fprintf(out, "  %-10s %s %s with those of other names: the last write of the loader wins\n", "order",
+                lp_format_count(a, e->order_dependent),
+                e->order_dependent == 1 ? "record overlaps" : "records overlap");
     fprintf(out, "  %-10s %s%s\n", "fallbacks", lp_format_count(a, e->fallbacks),
             e->fallbacks > 0 ? "; families, with the number of names:" : "");
     for (int64_t i = 0; i < fallbacks->text.count && i < FALLBACKS_SHOWN; i++)
