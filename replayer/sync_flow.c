@@ -75,11 +75,12 @@ lp_status lp_out_send(lp_outflow *f, const int32_t *peer, int32_t peers, int64_t
                       .epoch = s->epoch,
                       .sequence = sequence,
                       .bytes = bytes,
-                      .next_bytes = next_bytes};
+                      .next_bytes = next_bytes,
+                      .digest = t->download == NULL ? LP_FRAME_XXH3 : LP_FRAME_VALUE};
     void *items = f->transfer;
     const int slot = f->slot;
     memcpy(frame.agreement, s->agreement, sizeof frame.agreement);
-    lp_value_digest(s->host[slot], bytes, frame.payload);
+    lp_frame_digest((lp_frame_digest_kind)frame.digest, s->host[slot], bytes, frame.payload);
     lp_frame_put(&frame, f->header[slot]);
     if (t->upload != NULL && bytes > 0)
         LP_TRY(t->upload(t->context, s->bucket_memory[slot], s->host[slot], bytes, err));
@@ -139,7 +140,6 @@ lp_status lp_in_take(lp_inflow *f, lp_frame *frame, const uint8_t **payload, lp_
     lp_sync *s = f->s;
     const lp_transport *t = &s->transport;
     const int slot = f->first;
-    uint8_t digest[LP_VALUE_DIGEST_BYTES];
     LP_TRY(t->wait(t->context, f->ticket[slot], err));
     f->first = 1 - slot;
     f->posted--;
@@ -148,8 +148,7 @@ lp_status lp_in_take(lp_inflow *f, lp_frame *frame, const uint8_t **payload, lp_
     if (t->download != NULL && frame->bytes > 0)
         LP_TRY(t->download(t->context, s->host[s->first_in + slot], s->bucket_memory[s->first_in + slot], frame->bytes,
                            err));
-    lp_value_digest(s->host[s->first_in + slot], frame->bytes, digest);
-    LP_TRY(lp_frame_verify(frame, digest, err));
+    LP_TRY(lp_frame_verify(frame, s->host[s->first_in + slot], err));
     s->report.bytes_moved += frame->bytes;
     s->report.frames++;
     *payload = s->host[s->first_in + slot];

@@ -4,6 +4,8 @@
 
 #include "replayer/transport_wire.h"
 
+#include <xxhash.h>
+
 static const uint8_t MAGIC[8] = {'L', 'P', 'B', 'U', 'C', 'K', 'E', 'T'};
 
 enum { CHECKED = LP_FRAME_BYTES - 8 };
@@ -22,7 +24,8 @@ void lp_frame_put(const lp_frame *frame, uint8_t out[LP_FRAME_BYTES])
     lp_wire_put_i64(out + 48, frame->next_bytes);
     memcpy(out + 56, frame->agreement, 32);
     memcpy(out + 88, frame->payload, 16);
-    /* 104 to 135 are zero, for later versions. */
+    lp_wire_put_u32(out + 104, frame->digest);
+    /* 108 to 135 are zero, for later versions. */
     lp_wire_put_i64(out + CHECKED, (int64_t)lp_hash(out, CHECKED));
 }
 
@@ -43,6 +46,10 @@ lp_status lp_frame_get(const uint8_t in[LP_FRAME_BYTES], lp_frame *frame, lp_err
     frame->next_bytes = lp_wire_get_i64(in + 48);
     memcpy(frame->agreement, in + 56, 32);
     memcpy(frame->payload, in + 88, 16);
+    frame->digest = lp_wire_get_u32(in + 104);
+    if (frame->digest != LP_FRAME_VALUE && frame->digest != LP_FRAME_XXH3)
+        return lp_fail(err, LP_E_VERSION, "a frame with a digest of kind %u, which this program does not know",
+                       frame->digest);
     if (frame->bytes < 0 || frame->next_bytes < -1)
         return lp_fail(err, LP_E_CORRUPT, "a frame of %lld bytes before one of %lld", (long long)frame->bytes,
                        (long long)frame->next_bytes);
@@ -65,8 +72,21 @@ lp_status lp_frame_expect(const lp_frame *have, const lp_frame *want, lp_error *
     return LP_OK;
 }
 
-lp_status lp_frame_verify(const lp_frame *frame, const uint8_t digest[16], lp_error *err)
+void lp_frame_digest(lp_frame_digest_kind kind, const void *data, int64_t bytes, uint8_t digest[16])
 {
+    if (kind == LP_FRAME_VALUE) {
+        lp_value_digest(data, bytes, digest);
+        return;
+    }
+    const XXH128_hash_t hash = XXH3_128bits(data, (size_t)bytes);
+    lp_wire_put_i64(digest, (int64_t)hash.low64);
+    lp_wire_put_i64(digest + 8, (int64_t)hash.high64);
+}
+
+lp_status lp_frame_verify(const lp_frame *frame, const void *payload, lp_error *err)
+{
+    uint8_t digest[16];
+    lp_frame_digest((lp_frame_digest_kind)frame->digest, payload, frame->bytes, digest);
     if (memcmp(frame->payload, digest, 16) == 0)
         return LP_OK;
     return lp_fail(err, LP_E_CORRUPT, "the payload of frame %lld of sender %d is damaged", (long long)frame->sequence,

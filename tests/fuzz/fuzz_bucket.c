@@ -56,7 +56,7 @@ static void as_frame(const uint8_t *data, size_t bytes)
     want.sequence ^= 1;
     demand(lp_frame_expect(&frame, &want, &err) == LP_E_CORRUPT);
     lp_frame_put(&frame, again);
-    demand(memcmp(again, data, 104) == 0);
+    demand(memcmp(again, data, 108) == 0);
 }
 
 typedef struct image {
