@@ -128,8 +128,9 @@ typedef struct lp_cold_report {
 } lp_cold_report;
 
 /* Zeroes the storages of `plan`, which is bound to memory of the device, and loads everything. All memory is taken
- * before the first byte is read. Errors as of lp_push_checkpoint and lp_finish, and LP_E_DEVICE; after one the
- * destinations hold no defined bytes. *report is filled in every case. */
+ * before the first byte is read. The plan's tables (files, memory, log) are called by several threads. Errors as of
+ * lp_push_checkpoint and lp_finish, and LP_E_DEVICE; after one the destinations hold no defined bytes. *report is
+ * filled in every case. */
 lp_status lp_cold_load(const lp_cold_device *device, lp_plan *plan, const lp_checkpoint *checkpoint,
                        const lp_cold_options *options, lp_cold_report *report, lp_error *err);
 
