@@ -29,13 +29,17 @@ static int bind_memory(receiver *r, const char *socket)
     const lp_scope *scope = lp_cli_sync_scope(&r->sync);
     int64_t count = 0, staging = 0, threads = 0;
     const lp_destination_memory *list = NULL;
+    const char *device = lp_cli_text(cli, "device", "cpu");
+    const bool is_cpu = strcmp(device, "cpu") == 0;
     lp_error err;
     lp_status status;
+    if (!is_cpu && socket == NULL)
+        return lp_cli_usage(cli, "--device goes with ipc:SOCKET, rank files are written from host memory");
     if (scope == NULL || !lp_cli_bytes(cli, "staging", 0, &staging) ||
         !lp_cli_integer(cli, "threads", 0, 0, 256, &threads))
         return LP_EXIT_USAGE;
     if (socket != NULL) {
-        const lp_attach_options o = {.write = true, .platform = platform};
+        const lp_attach_options o = {.write = true, .device = device, .platform = platform};
         status = lp_attach(&r->attachment, socket, r->sync.trace, scope, &o, &err);
         if (status == LP_OK)
             list = lp_attachment_list(r->attachment, &count);
@@ -44,7 +48,8 @@ static int bind_memory(receiver *r, const char *socket)
         if (status == LP_OK)
             list = lp_destinations_list(r->memory, &count);
     }
-    const lp_bind_options o = {.staging = staging, .threads = (int32_t)threads, .platform = platform};
+    const lp_bind_options o = {
+        .staging = staging, .threads = (int32_t)threads, .device = is_cpu ? NULL : device, .platform = platform};
     if (status == LP_OK)
         status = lp_bind(&r->plan, r->sync.trace, scope, list, count, &o, &err);
     return status == LP_OK ? 0 : lp_cli_fail(cli, &err);

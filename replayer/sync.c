@@ -243,6 +243,8 @@ static lp_status receive_into(lp_sync *s, lp_plan *plan, const lp_session_option
 {
     lp_session *session = NULL;
     lp_session_options o = *options;
+    if (plan->side != NULL)
+        o.sources = LP_SOURCE_HOST; /* pageable, so it has been read when a push returns */
     /* Memory is cleared for a cold start, but not for changes to what it holds. */
     if (s->is_delta[s->round.rank])
         o.mode = LP_DIRECT;
@@ -267,7 +269,7 @@ static lp_status receive_epoch(lp_sync *s, lp_plan *plan, const lp_session_optio
 {
     const int64_t map = lp_bitmap_bytes(s);
     uint8_t *used = lp_allocate_zero(s->alloc, 2 * (size_t)map + 1), *whole = used == NULL ? NULL : used + map;
-    lp_fact mine = {.takes_delta = options->mode != LP_LAYERWISE && options->mode != LP_META,
+    lp_fact mine = {.takes_delta = options->mode != LP_LAYERWISE && options->mode != LP_META && plan->side == NULL,
                     .wanted = epoch,
                     .used = used,
                     .whole = whole};

@@ -128,7 +128,8 @@ typedef struct lp_sync_source {
 LP_API lp_status lp_sync_source_checkpoint(lp_sync_source *out, const lp_checkpoint *checkpoint, const lp_trace *trace,
                                            const lp_platform *platform, lp_error *err);
 /* The memory that a plan is bound to, read backwards: where the trainer's own loader put the bytes. Destinations that
- * casts or derives made hold no checkpoint bytes. The plan must outlive the source. */
+ * casts or derives made hold no checkpoint bytes. The plan must outlive the source. LP_E_UNSUPPORTED: the plan is bound
+ * to a device. */
 LP_API lp_status lp_sync_source_plan(lp_sync_source *out, const lp_plan *plan, lp_error *err);
 LP_API void lp_sync_source_close(lp_sync_source *source); /* NULL is allowed */
 
@@ -184,7 +185,8 @@ typedef struct lp_sync_report {
 LP_API lp_status lp_sync_send(lp_sync *s, const lp_sync_source *source, int64_t epoch, lp_sync_report *report,
                               lp_error *err);
 /* The same for receivers: options are those of the session (mode, allow_fallbacks, digests). On failure the plan's
- * destinations are poisoned if a byte was written. A delta is taken in direct mode only. */
+ * destinations are poisoned if a byte was written. A delta is taken by plans of
+ * host memory, in cold and direct mode. */
 LP_API lp_status lp_sync_recv(lp_sync *s, lp_plan *plan, const lp_session_options *options, int64_t epoch,
                               lp_sync_report *report, lp_error *err);
 

@@ -25,6 +25,7 @@ static const lp_option send_options[] = {
 
 static const lp_option recv_options[] = {
     {"into", 0, "PLACE", NULL, "a folder for rank files, or ipc:SOCKET of a served rank"},
+    {"device", 0, "DEVICE", NULL, "where the memory behind ipc:SOCKET lies: cpu (default) or cuda:N"},
     {"rendezvous", 0, "HOST:PORT", NULL, "where both sides meet: the address of sender 0"},
     {"group", 0, "NAME", NULL, "name of the server that these ranks make up (default server)"},
     {"mode", 0, "MODE", "cold|direct|layerwise", "how to load (default cold; direct with ipc)"},

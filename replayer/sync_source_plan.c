@@ -277,6 +277,8 @@ lp_status lp_sync_source_plan(lp_sync_source *out, const lp_plan *plan, lp_error
 {
     if (plan->is_meta)
         return lp_fail(err, LP_E_MISUSE, "a plan of meta tensors has no bytes");
+    if (plan->side != NULL)
+        return lp_fail(err, LP_E_UNSUPPORTED, "weights are sent from host memory, the plan's is a device's");
     plan_source *p = lp_allocate_zero(plan->platform.alloc, sizeof *p);
     if (p == NULL)
         return lp_fail_memory(err);
