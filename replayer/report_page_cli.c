@@ -12,27 +12,10 @@ static void print_escaped(FILE *out, const char *text, bool breaks)
         return;
     lp_sanitise(clean, room, text, bytes);
     for (const char *p = clean; *p != '\0'; p++) {
-        switch (*p) {
-        case '&':
-            fputs("&amp;", out);
-            break;
-        case '<':
-            fputs("&lt;", out);
-            break;
-        case '>':
-            fputs("&gt;", out);
-            break;
-        case '"':
-            fputs("&quot;", out);
-            break;
-        case '\'':
-            fputs("&#39;", out);
-            break;
-        default:
+        if (!lp_cli_print_entity(out, *p))
             fputc(*p, out);
-            if (breaks && *p == '.' && p[1] != '\0')
-                fputs("<wbr>", out);
-        }
+        if (breaks && *p == '.' && p[1] != '\0')
+            fputs("<wbr>", out);
     }
     free(clean);
 }

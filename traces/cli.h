@@ -86,6 +86,9 @@ int lp_cli_exit_code(lp_status status);
 /* Sanitised copy of a name for printing; a static ring of 8 buffers, for use inside one printf. */
 const char *lp_cli_clean(const char *name);
 
+/* Prints `c` as an entity when it means something in XML and HTML, in text and in attributes; else returns false. */
+bool lp_cli_print_entity(FILE *out, char c);
+
 /* JSON to cli->out: prints, drops the reference, returns false (after complaining) when something failed. */
 bool lp_cli_json(lp_cli *cli, json_t *value);
 

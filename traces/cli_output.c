@@ -143,6 +143,20 @@ static int output_failed(lp_cli *cli, const char *verb, const char *path, int er
     return lp_cli_fail(cli, &err);
 }
 
+bool lp_cli_print_entity(FILE *out, char c)
+{
+    static const struct {
+        char byte;
+        const char *entity;
+    } entities[] = {{'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'"', "&quot;"}, {'\'', "&#39;"}};
+    for (size_t i = 0; i < sizeof entities / sizeof entities[0]; i++)
+        if (entities[i].byte == c) {
+            fputs(entities[i].entity, out);
+            return true;
+        }
+    return false;
+}
+
 int lp_cli_open_output(lp_cli *cli, const char *path, bool overwrite)
 {
     lp_cli_state *s = cli->state;

@@ -12,29 +12,13 @@
 static void print_escaped(FILE *out, const char *text)
 {
     for (const char *p = text; *p != '\0'; p++) {
-        switch (*p) {
-        case '&':
-            fputs("&amp;", out);
-            break;
-        case '<':
-            fputs("&lt;", out);
-            break;
-        case '>':
-            fputs("&gt;", out);
-            break;
-        case '"':
-            fputs("&quot;", out);
-            break;
-        case '\n':
+        if (strncmp(p, "\xef\xbf\xbe", 3) == 0 || strncmp(p, "\xef\xbf\xbf", 3) == 0) {
+            fputs("\xef\xbf\xbd", out);
+            p += 2;
+        } else if (*p == '\n') {
             fputs("&#10;", out);
-            break;
-        default:
-            if (strncmp(p, "\xef\xbf\xbe", 3) == 0 || strncmp(p, "\xef\xbf\xbf", 3) == 0) {
-                fputs("\xef\xbf\xbd", out);
-                p += 2;
-            } else {
-                fputc((unsigned char)*p < 0x20 ? '?' : *p, out);
-            }
+        } else if (!lp_cli_print_entity(out, *p)) {
+            fputc((unsigned char)*p < 0x20 ? '?' : *p, out);
         }
     }
 }

@@ -472,16 +472,7 @@ static void provenance_can_be_removed(void **state) /* R7 */
 static lp_platform faulty(fix_faults *f, lp_alloc *alloc, lp_io *io)
 {
     *alloc = (lp_alloc){.size = sizeof *alloc, .context = f, .resize = fix_resize};
-    *io = (lp_io){.size = sizeof *io,
-                  .context = f,
-                  .open = fix_open,
-                  .close = fix_close,
-                  .pread = fix_pread,
-                  .pwrite = fix_pwrite,
-                  .stat = fix_stat,
-                  .fsync = fix_fsync,
-                  .rename = fix_rename,
-                  .unlink = fix_unlink};
+    *io = fix_io(f);
     return (lp_platform){.io = io, .alloc = alloc};
 }
 

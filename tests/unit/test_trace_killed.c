@@ -5,20 +5,6 @@
 
 #include <sys/wait.h>
 
-static lp_io table_of(fix_faults *f)
-{
-    return (lp_io){.size = sizeof(lp_io),
-                   .context = f,
-                   .open = fix_open,
-                   .close = fix_close,
-                   .pread = fix_pread,
-                   .pwrite = fix_pwrite,
-                   .stat = fix_stat,
-                   .fsync = fix_fsync,
-                   .rename = fix_rename,
-                   .unlink = fix_unlink};
-}
-
 /* In a process of its own: 0 when it saved, the signal when it was killed. */
 static int save_and_be_killed(const char *from, const char *to, int64_t at_call)
 {
@@ -26,7 +12,7 @@ static int save_and_be_killed(const char *from, const char *to, int64_t at_call)
     assert_true(child >= 0);
     if (child == 0) {
         fix_faults f = {.fail_call = at_call, .kills = true};
-        const lp_io io = table_of(&f);
+        const lp_io io = fix_io(&f);
         const lp_platform platform = {.io = &io};
         lp_trace *t = NULL;
         lp_error err;

@@ -481,4 +481,18 @@ static inline int fix_unlink(void *context, const char *path)
     return lp_io_default()->unlink(NULL, path); /* the clean-up itself must not fail, or nothing could be demanded */
 }
 
+static inline lp_io fix_io(fix_faults *f)
+{
+    return (lp_io){.size = sizeof(lp_io),
+                   .context = f,
+                   .open = fix_open,
+                   .close = fix_close,
+                   .pread = fix_pread,
+                   .pwrite = fix_pwrite,
+                   .stat = fix_stat,
+                   .fsync = fix_fsync,
+                   .rename = fix_rename,
+                   .unlink = fix_unlink};
+}
+
 #endif
