@@ -2,6 +2,8 @@
 /* Epochs among ranks of one process: every mode leaves what a load of whole tensors leaves, and moves what it says. */
 #include "sync_testing.h"
 
+#include "traces/base.h"
+
 enum { RANKS_MAX = 80 };
 
 typedef struct world {
@@ -14,7 +16,24 @@ typedef struct world {
     int epochs;
     lp_load_mode load;
     int64_t timeout_ns;
+    int torn_epoch; /* sender 0 fails in the middle of it; 0: never */
 } world;
+
+/* A payload whose reads fail from the n-th on. */
+typedef struct torn_payload {
+    const payload *data;
+    int64_t left;
+} torn_payload;
+
+static lp_status read_torn(void *context, uint32_t name, int64_t lo, int64_t run, int64_t stride, int64_t count,
+                           void *out, lp_error *err)
+{
+    torn_payload *p = context;
+    if (p->left-- <= 0)
+        return lp_fail(err, LP_E_IO, "the trainer's disk is gone");
+    const payload *data = p->data;
+    return read_payload((void *)(uintptr_t)data, name, lo, run, stride, count, out, err);
+}
 
 typedef struct member {
     const world *w;
@@ -33,6 +52,11 @@ static lp_status send_one(member *m, lp_sync *s, int epoch)
     const world *w = m->w;
     const lp_sync_source whole = {.context = (void *)(uintptr_t)&w->epoch[epoch], .read = read_payload};
     lp_sync_source part;
+    if (epoch == w->torn_epoch && m->rank == 0) {
+        torn_payload torn = {.data = &w->epoch[epoch], .left = 20};
+        const lp_sync_source source = {.context = &torn, .read = read_torn};
+        return lp_sync_send(s, &source, 0, &m->report[epoch], &m->err);
+    }
     if (!w->is_sharded)
         return lp_sync_send(s, &whole, 0, &m->report[epoch], &m->err);
     load_whole(&m->memory, &w->epoch[epoch]);
@@ -258,6 +282,29 @@ static void deltas_equal_a_load(void **state)
         }
 }
 
+/* An epoch of changes that fails leaves nobody where he was: the next one brings everything. */
+static void a_torn_delta_is_followed_by_everything(void **state)
+{
+    (void)state;
+    world w = {.senders = 2,
+               .receivers = 2,
+               .options = {.mode = LP_SYNC_DELTA, .bucket = 1024, .no_content_id = true},
+               .load = LP_DIRECT,
+               .torn_epoch = 2};
+    open_world(&w, 3);
+    w.trainer = w.server = record_layout(w.model, 1, 2, false);
+    run_world(&w);
+    for (int i = 0; i < 4; i++) {
+        assert_int_not_equal(members[i].status[2], LP_OK);
+        assert_int_equal(members[i].report[3].epoch, 3);
+        members[i].status[2] = LP_OK; /* as it should be */
+        if (i >= 2)
+            assert_int_equal(members[i].report[3].mode, LP_SYNC_PACKED);
+    }
+    assert_loaded(&w, "after a torn delta");
+    close_world(&w);
+}
+
 static void an_unchanged_epoch_moves_only_what_derives_stage(void **state)
 {
     (void)state;
@@ -302,6 +349,7 @@ int main(void)
         cmocka_unit_test(sliced_epochs_from_replicas),
         cmocka_unit_test(a_world_of_64_ranks),
         cmocka_unit_test(deltas_equal_a_load),
+        cmocka_unit_test(a_torn_delta_is_followed_by_everything),
         cmocka_unit_test(an_unchanged_epoch_moves_only_what_derives_stage),
         cmocka_unit_test(a_byte_that_no_sender_holds_is_named),
     };
