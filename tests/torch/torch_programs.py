@@ -240,6 +240,8 @@ def main():
     refused, skipped, failed, began = 0, 0, 0, time.monotonic()
     with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as folder:
         for i in range(options.count) if options.only is None else [options.only]:
+            if i and i % 10000 == 0:
+                print(f"{i} programs, {failed} failed, {time.monotonic() - began:.0f} s", flush=True)
             try:
                 result = one(seed + i, folder)
                 refused += result is False

@@ -58,6 +58,23 @@ class _Opened:
         return _Slice(self, name)
 
 
+# There are thousands of modules, and few change after they were imported: by address of their members, how many there
+# were, and which were safe_open.
+_looked_at: dict[int, tuple[int, list[str]]] = {}
+
+
+def _names_of(module, wanted) -> list[str]:
+    """What a module calls `wanted`."""
+    members = getattr(module, "__dict__", None)
+    if not isinstance(members, dict):
+        return []
+    count, names = _looked_at.get(id(members), (-1, []))
+    if count != len(members):
+        names = [name for name, value in list(members.items()) if value is wanted]
+        _looked_at[id(members)] = len(members), names
+    return [name for name in names if members.get(name) is wanted]
+
+
 class Files:
     """Replaces safetensors.safe_open, wherever it was imported to, for the files of a recording's checkpoint."""
 
@@ -79,10 +96,7 @@ class Files:
             return _Opened(self._recording, names)
 
         for module in list(sys.modules.values()):
-            members = getattr(module, "__dict__", None)
-            if not isinstance(members, dict):
-                continue
-            for name in [name for name, value in list(members.items()) if value is original]:
+            for name in _names_of(module, original):
                 self._replaced.append((module, name, original))
                 setattr(module, name, safe_open)
 
