@@ -96,6 +96,8 @@ void lp_track_free(lp_track *t, const lp_alloc *alloc);
 /* session_begin.c */
 int64_t lp_session_clock(void); /* nanoseconds */
 lp_status lp_session_digests(const lp_plan *plan, uint8_t (*digest)[LP_VALUE_DIGEST_BYTES], lp_error *err);
+/* The same of the session's destinations, on its stream where it has one. */
+lp_status lp_session_take_digests(const lp_session *s, uint8_t (*digest)[LP_VALUE_DIGEST_BYTES], lp_error *err);
 
 /* session_push.c. A poisoned session keeps the text of *err, which must not be NULL. */
 lp_status lp_session_poison(lp_session *s, lp_status status, lp_error *err); /* returns status */

@@ -121,17 +121,22 @@ static lp_status allocate(lp_session *s, lp_error *err)
 
 lp_status lp_session_digests(const lp_plan *plan, uint8_t (*digest)[LP_VALUE_DIGEST_BYTES], lp_error *err)
 {
-    if (plan->side != NULL)
-        return lp_device_digests(plan, 0, plan->rows->ndest, digest, NULL, err);
     for (uint32_t i = 0; i < plan->rows->ndest; i++)
         LP_TRY(lp_plan_value_digest(plan, i, digest[i], err));
     return LP_OK;
 }
 
+lp_status lp_session_take_digests(const lp_session *s, uint8_t (*digest)[LP_VALUE_DIGEST_BYTES], lp_error *err)
+{
+    if (s->on == NULL)
+        return lp_session_digests(s->plan, digest, err);
+    return lp_device_digests(s->plan, 0, s->plan->rows->ndest, digest, s->on->stream, err);
+}
+
 static lp_status take_digests(lp_session *s, lp_error *err)
 {
     s->before = lp_allocate(s->alloc, (s->plan->rows->ndest + 1) * sizeof *s->before);
-    return s->before == NULL ? lp_fail_memory(err) : lp_session_digests(s->plan, s->before, err);
+    return s->before == NULL ? lp_fail_memory(err) : lp_session_take_digests(s, s->before, err);
 }
 
 /* The only writes of begin: nothing may fail after it in a mode that does them. */

@@ -70,7 +70,7 @@ static lp_status compare_digests(lp_session *s, lp_error *err)
     uint8_t(*after)[LP_VALUE_DIGEST_BYTES] = lp_allocate(s->alloc, (tensors + 1) * sizeof *after);
     if (after == NULL)
         return lp_fail_memory(err);
-    const lp_status status = lp_session_digests(s->plan, after, err);
+    const lp_status status = lp_session_take_digests(s, after, err);
     s->report.tensors_changed = 0;
     for (uint32_t i = 0; i < tensors; i++)
         s->report.tensors_changed += memcmp(s->before[i], after[i], sizeof after[i]) != 0;
