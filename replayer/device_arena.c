@@ -80,3 +80,10 @@ void lp_arena_map_give(lp_arena_map *m, int64_t off, int64_t bytes)
         m->count++;
     }
 }
+
+void lp_arena_map_join(lp_arena_map *m, int64_t end)
+{
+    m->count = 0;
+    if (end < m->bytes)
+        m->part[m->count++] = (lp_arena_part){end, m->bytes - end};
+}

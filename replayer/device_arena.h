@@ -23,6 +23,7 @@ void lp_arena_map_free(lp_arena_map *m);
 /* The lowest part of `bytes`; *off is -1 where none is large enough. LP_E_MEMORY: no room in the list. */
 lp_status lp_arena_map_take(lp_arena_map *m, int64_t bytes, int64_t *off, lp_error *err);
 void lp_arena_map_give(lp_arena_map *m, int64_t off, int64_t bytes); /* cannot fail */
+void lp_arena_map_join(lp_arena_map *m, int64_t end); /* all that is taken lies before `end` now, without gaps */
 bool lp_arena_map_fits(const lp_arena_map *m, int64_t bytes);
 
 #endif

@@ -92,7 +92,7 @@ typedef struct lp_device_item {
 
 typedef struct lp_device_unit {
     uint32_t first_item, item_count;   /* in unit_item: what a commit pushes, staged inputs of its derives too */
-    uint32_t first_entry, entry_count; /* in unit_entry: names that it waits for */
+    uint32_t first_entry, entry_count; /* in unit_entry: names that it waits for, by falling size */
     uint32_t first_job, job_count;     /* in unit_job: derives into it, in order */
     uint32_t group;                    /* one of its commit groups */
 } lp_device_unit;
@@ -115,6 +115,8 @@ typedef struct lp_device_side {
     uint32_t unit_count;
     uint32_t *unit_item, *unit_entry, *unit_job;
     uint32_t *entry_first_unit, *entry_unit; /* by entry, and one more: units that wait for it */
+    uint32_t *shared;                        /* names that several units wait for */
+    uint32_t shared_count;
 
     uint8_t **stage; /* by staged input */
     int64_t stage_bytes;
@@ -146,7 +148,7 @@ void lp_device_units_free(lp_device_side *side);
 
 /* Where the slot of an entry begins and ends, in bytes of its tensor: multiples of LP_SLOT_ALIGN, so that what lies at
  * an even address in a tensor lies at one in its slot. */
-enum { LP_SLOT_ALIGN = 256 };
+enum { LP_SLOT_ALIGN = 256, LP_SHARED_MAX = 256 /* more shared names are not played through */ };
 static inline int64_t lp_slot_lo(const lp_entry *e)
 {
     return e->need_lo / LP_SLOT_ALIGN * LP_SLOT_ALIGN;
@@ -189,6 +191,13 @@ typedef struct lp_device_session {
     const void **push_base;
     uint32_t *wave, *next_wave;
     uint32_t *unit_stamp, *unit_guess; /* of one call */
+    int64_t *unit_coming, *unit_held;  /* by unit: bytes that have no slot yet, and that are in slots of it alone */
+    uint32_t *unit_top;                /* by unit: no name before this one is still to come */
+    bool *is_unit_open;
+    uint8_t *play;              /* by unit: its part in one play, zero between */
+    uint32_t *open, open_count; /* units that hold slots, oldest first */
+    uint32_t *shared_left;      /* by shared name, of one play: units that still wait for it */
+    bool *shared_came;
     int64_t staging_peak, spill_peak;
 } lp_device_session;
 
@@ -211,15 +220,22 @@ lp_status lp_device_push_strided(struct lp_session *s, lp_handle handle, const l
                                  lp_source_memory memory, lp_error *err);
 lp_status lp_device_push_many(struct lp_session *s, const lp_handle *handle, const void *const *data, int64_t count,
                               lp_error *err);
+lp_status lp_device_mark(struct lp_session *s, uint32_t entry, lp_error *err); /* loaded by the caller */
+
+/* device_session_room.c */
+lp_status lp_device_take_slot(struct lp_session *s, uint32_t entry, lp_error *err); /* an entry may have one already */
+void lp_device_drop_slot(struct lp_session *s, uint32_t entry);                     /* or none */
+lp_status lp_device_no_room(struct lp_session *s, uint32_t entry, lp_error *err);   /* LP_E_LIMIT with its words */
 /* Whether a push of all of an entry from host memory would find room. LP_E_LIMIT as a push. */
 lp_status lp_device_has_room(struct lp_session *s, uint32_t entry, lp_error *err);
-lp_status lp_device_mark(struct lp_session *s, uint32_t entry, lp_error *err); /* loaded by the caller */
+bool lp_device_is_last(const struct lp_session *s, uint32_t entry); /* all of its units wait for it alone */
+void lp_device_note_coming(struct lp_session *s, uint32_t entry, int sign);
+void lp_device_note_held(struct lp_session *s, uint32_t entry, int sign);
 
 /* device_session_commit.c */
 lp_status lp_device_complete(struct lp_session *s, uint32_t entry, const void *base, lp_error *err);
 lp_status lp_device_flush(struct lp_session *s, lp_error *err); /* pushes what is complete, runs what became ready */
 lp_status lp_device_commit_rest(struct lp_session *s, lp_error *err);
-void lp_device_drop_slot(struct lp_session *s, uint32_t entry);
 
 /* device_session_read.c: lp_push_checkpoint_with. */
 lp_status lp_device_read(struct lp_session *s, const lp_checkpoint *checkpoint, lp_read_stats *stats,

@@ -21,13 +21,24 @@ static lp_status allocate(lp_session *s, lp_error *err)
     d->unit_ready = lp_allocate(s->alloc, units * sizeof *d->unit_ready);
     d->unit_stamp = lp_allocate_zero(s->alloc, units * sizeof *d->unit_stamp);
     d->unit_guess = lp_allocate_zero(s->alloc, units * sizeof *d->unit_guess);
+    d->unit_coming = lp_allocate_zero(s->alloc, units * sizeof *d->unit_coming);
+    d->unit_held = lp_allocate_zero(s->alloc, units * sizeof *d->unit_held);
+    d->unit_top = lp_allocate_zero(s->alloc, units * sizeof *d->unit_top);
+    d->is_unit_open = lp_allocate_zero(s->alloc, units * sizeof *d->is_unit_open);
+    d->play = lp_allocate_zero(s->alloc, units * sizeof *d->play);
+    d->open = lp_allocate(s->alloc, 2 * units * sizeof *d->open);
+    d->shared_left = lp_allocate(s->alloc, ((size_t)side->shared_count + 1) * sizeof *d->shared_left);
+    d->shared_came = lp_allocate(s->alloc, ((size_t)side->shared_count + 1) * sizeof *d->shared_came);
     d->push_item = lp_allocate(s->alloc, items * sizeof *d->push_item);
     d->push_base = lp_allocate(s->alloc, items * sizeof *d->push_base);
     d->wave = lp_allocate(s->alloc, jobs * sizeof *d->wave);
     d->next_wave = lp_allocate(s->alloc, jobs * sizeof *d->next_wave);
     const bool is_whole = d->name != NULL && d->done != NULL && d->unit_left != NULL && d->unit_state != NULL &&
                           d->unit_ready != NULL && d->unit_stamp != NULL && d->unit_guess != NULL &&
-                          d->push_item != NULL && d->push_base != NULL && d->wave != NULL && d->next_wave != NULL;
+                          d->unit_coming != NULL && d->unit_held != NULL && d->unit_top != NULL &&
+                          d->is_unit_open != NULL && d->play != NULL && d->open != NULL && d->shared_left != NULL &&
+                          d->shared_came != NULL && d->push_item != NULL && d->push_base != NULL && d->wave != NULL &&
+                          d->next_wave != NULL;
     return is_whole ? LP_OK : lp_fail_memory(err);
 }
 
@@ -67,6 +78,9 @@ lp_status lp_device_begin(lp_session *s, const lp_session_options *o, lp_error *
     for (uint32_t u = 0; u < side->unit_count; u++)
         for (uint32_t k = side->unit[u].first_entry; k < side->unit[u].first_entry + side->unit[u].entry_count; k++)
             s->on->unit_left[u] += s->track[side->unit_entry[k]].is_expected;
+    for (uint32_t e = 0; e < s->plan->entry_count; e++)
+        if (s->track[e].is_expected)
+            lp_device_note_coming(s, e, 1);
     return LP_OK;
 }
 
@@ -179,9 +193,10 @@ void lp_device_end(lp_session *s)
     }
     lp_arena_map_free(&d->staging);
     lp_arena_map_free(&d->spill);
-    void *const owned[] = {d->name,      d->unit_left,  d->unit_state,        d->unit_ready,
-                           d->done,      d->push_item,  (void *)d->push_base, d->wave,
-                           d->next_wave, d->unit_stamp, d->unit_guess};
+    void *const owned[] = {d->name,       d->unit_left,         d->unit_state,  d->unit_ready, d->done,
+                           d->push_item,  (void *)d->push_base, d->wave,        d->next_wave,  d->unit_stamp,
+                           d->unit_guess, d->unit_coming,       d->unit_held,   d->unit_top,   d->is_unit_open,
+                           d->open,       d->shared_left,       d->shared_came, d->play};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         lp_release(s->alloc, owned[i]);
     lp_release(s->alloc, d);

@@ -9,22 +9,6 @@
 
 #include <stdlib.h>
 
-/* ---- slots ---- */
-
-void lp_device_drop_slot(lp_session *s, uint32_t entry)
-{
-    lp_device_session *d = s->on;
-    lp_device_name *n = &d->name[entry];
-    const int64_t bytes = lp_slot_bytes(&s->plan->entry[entry]);
-    if (n->place == LP_SLOT_STAGING)
-        lp_arena_map_give(&d->staging, n->slot_off, bytes);
-    else if (n->place == LP_SLOT_SPILL)
-        lp_arena_map_give(&d->spill, n->slot_off, bytes);
-    else if (n->place == LP_SLOT_BOUNCE)
-        d->is_bounce_used = false;
-    n->place = LP_SLOT_NONE;
-}
-
 /* ---- pushes ---- */
 
 /* What is listed in push_item, and the fills of begin before or with it. */
@@ -270,6 +254,8 @@ lp_status lp_device_complete(lp_session *s, uint32_t entry, const void *base, lp
         return LP_OK;
     }
     s->ready_count = 0; /* found by unit */
+    if (n->place == LP_SLOT_NONE)
+        lp_device_note_coming(s, entry, -1);
     const uint32_t first = d->side->entry_first_unit[entry], end = d->side->entry_first_unit[entry + 1];
     n->units_left = end - first;
     if (first == end)

@@ -54,118 +54,6 @@ static lp_status ask_capture(const lp_session *s, bool *is_captured, lp_error *e
     return lp_device_check(c, c->is_captured(c->context, s->on->stream, is_captured), "ask about the stream", err);
 }
 
-/* ---- room ---- */
-
-static bool is_last_of_its_units(const lp_session *s, uint32_t entry)
-{
-    const lp_device_session *d = s->on;
-    const lp_device_side *side = d->side;
-    for (uint32_t i = side->entry_first_unit[entry]; i < side->entry_first_unit[entry + 1]; i++)
-        if (d->unit_left[side->entry_unit[i]] > 1)
-            return false;
-    return true;
-}
-
-/* A name that makes room when it is complete: one that has arrived in part, or the next one of a unit that holds
- * staging, the nearest to its end. */
-static const char *push_first(const lp_session *s, uint32_t entry)
-{
-    const lp_device_session *d = s->on;
-    const lp_device_side *side = d->side;
-    uint32_t best = LP_NONE, least = UINT32_MAX;
-    for (uint32_t e = 0; e < s->plan->entry_count; e++)
-        if (e != entry && d->name[e].place != LP_SLOT_NONE && !s->track[e].is_complete && best == LP_NONE)
-            best = e;
-    for (uint32_t u = 0; s->mode == LP_LAYERWISE && u < side->unit_count; u++) {
-        const lp_device_unit *unit = &side->unit[u];
-        uint32_t missing = LP_NONE;
-        bool holds = false;
-        if (d->unit_state[u] != 0 || d->unit_left[u] >= least)
-            continue;
-        for (uint32_t k = unit->first_entry; k < unit->first_entry + unit->entry_count; k++) {
-            const uint32_t e = side->unit_entry[k];
-            holds = holds || d->name[e].place != LP_SLOT_NONE;
-            if (e != entry && s->track[e].is_expected && !s->track[e].is_complete && missing == LP_NONE)
-                missing = e;
-        }
-        if (holds && missing != LP_NONE) {
-            least = d->unit_left[u];
-            best = missing;
-        }
-    }
-    return best == LP_NONE ? NULL : lp_checkpoint_at(s->plan->catalogue, s->plan->entry[best].name)->name;
-}
-
-static lp_status no_room(const lp_session *s, uint32_t entry, lp_error *err)
-{
-    const lp_device_session *d = s->on;
-    const lp_entry *e = &s->plan->entry[entry];
-    const char *name = lp_checkpoint_at(s->plan->catalogue, e->name)->name;
-    const char *first = err == NULL ? NULL : push_first(s, entry);
-    if (d->side->spill_bytes > 0)
-        lp_fail_at(
-            err, LP_E_LIMIT, name, -1,
-            "'%s' needs %lld bytes of staging, %lld of %lld are in use on the device and %lld of %lld of the spill",
-            name, (long long)lp_slot_bytes(e), (long long)d->staging.used, (long long)d->staging.bytes,
-            (long long)d->spill.used, (long long)d->spill.bytes);
-    else
-        lp_fail_at(err, LP_E_LIMIT, name, -1, "'%s' needs %lld bytes of device staging, %lld of %lld are in use", name,
-                   (long long)lp_slot_bytes(e), (long long)d->staging.used, (long long)d->staging.bytes);
-    if (first != NULL)
-        lp_hint(err, "push '%s' first", first);
-    else
-        lp_hint(err, "raise the staging budget of bind, or push the tensor whole and from device memory");
-    return LP_E_LIMIT;
-}
-
-static void note_peaks(lp_device_session *d)
-{
-    d->staging_peak = d->staging.used > d->staging_peak ? d->staging.used : d->staging_peak;
-    d->spill_peak = d->spill.used > d->spill_peak ? d->spill.used : d->spill_peak;
-}
-
-/* Takes a slot for an entry that has none. */
-static lp_status find_slot(lp_session *s, uint32_t entry, lp_error *err)
-{
-    lp_device_session *d = s->on;
-    lp_device_name *n = &d->name[entry];
-    const int64_t bytes = lp_slot_bytes(&s->plan->entry[entry]);
-    int64_t off;
-    if (n->place != LP_SLOT_NONE)
-        return LP_OK;
-    LP_TRY(lp_arena_map_take(&d->staging, bytes, &off, err));
-    lp_slot_place place = LP_SLOT_STAGING;
-    if (off < 0 && s->mode == LP_LAYERWISE) {
-        place = LP_SLOT_SPILL;
-        LP_TRY(lp_arena_map_take(&d->spill, bytes, &off, err));
-    }
-    if (off < 0 && s->mode == LP_LAYERWISE && !d->is_bounce_used && is_last_of_its_units(s, entry)) {
-        place = LP_SLOT_BOUNCE;
-        off = d->bounce_off;
-        d->is_bounce_used = true;
-    }
-    if (off < 0)
-        return no_room(s, entry, err);
-    n->place = place;
-    n->slot_off = off;
-    note_peaks(d);
-    return LP_OK;
-}
-
-lp_status lp_device_has_room(lp_session *s, uint32_t entry, lp_error *err)
-{
-    const lp_device_session *d = s->on;
-    const lp_entry *e = &s->plan->entry[entry];
-    const int64_t bytes = lp_slot_bytes(e);
-    if (!e->reads || s->track[entry].is_complete || d->name[entry].place != LP_SLOT_NONE ||
-        lp_arena_map_fits(&d->staging, bytes))
-        return LP_OK;
-    if (s->mode == LP_LAYERWISE &&
-        (lp_arena_map_fits(&d->spill, bytes) || (!d->is_bounce_used && is_last_of_its_units(s, entry))))
-        return LP_OK;
-    return no_room(s, entry, err);
-}
-
 /* ---- copies ---- */
 
 static uint8_t *slot_memory(const lp_device_session *d, const lp_device_name *n)
@@ -270,16 +158,16 @@ static lp_status reserve(lp_session *s, const push *p, bool is_committed_by_call
     const bool is_strided = p->form != NULL && p->on_device;
     if (!needs_slot(s, p, is_committed_by_call))
         return LP_OK;
-    lp_status status = find_slot(s, p->entry, err);
+    lp_status status = lp_device_take_slot(s, p->entry, err);
     if (status == LP_E_LIMIT && s->on->done_count > 0) {
         status = lp_device_flush(s, err);
         if (status != LP_OK)
             return lp_session_poison(s, status, err);
-        status = find_slot(s, p->entry, err);
+        status = lp_device_take_slot(s, p->entry, err);
     }
     if (status == LP_OK && is_strided && s->on->name[p->entry].place == LP_SLOT_SPILL && s->on->is_bounce_used) {
         lp_device_drop_slot(s, p->entry);
-        return no_room(s, p->entry, err);
+        return lp_device_no_room(s, p->entry, err);
     }
     return status;
 }
@@ -321,7 +209,7 @@ static lp_status push_one(lp_session *s, lp_handle handle, const lp_form *form, 
     LP_TRY(ask_capture(s, &is_captured, err));
     LP_TRY(check_capture(s, &p, is_captured, err));
     LP_TRY(lp_session_reserve_track(s, p.entry, off, bytes, err));
-    const bool is_committed = is_last_of_its_units(s, p.entry);
+    const bool is_committed = lp_device_is_last(s, p.entry);
     LP_TRY(reserve(s, &p, is_committed, err));
     lp_status status = put(s, &p, is_committed, err);
     if (status == LP_OK && ends_call)

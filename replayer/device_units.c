@@ -243,6 +243,50 @@ static lp_status list_jobs(const lp_plan *plan, lp_device_side *side, lp_error *
     return LP_OK;
 }
 
+typedef struct sized {
+    int64_t bytes;
+    uint32_t entry;
+} sized;
+
+static int by_falling_size(const void *a, const void *b)
+{
+    const sized *x = a, *y = b;
+    if (x->bytes != y->bytes)
+        return x->bytes > y->bytes ? -1 : 1;
+    return x->entry < y->entry ? -1 : x->entry > y->entry;
+}
+
+/* Names of each unit, the largest first. */
+static lp_status sort_by_size(const lp_plan *plan, lp_device_side *side, lp_error *err)
+{
+    sized *list = lp_allocate(side->alloc, ((size_t)plan->entry_count + 1) * sizeof *list);
+    if (list == NULL)
+        return lp_fail_memory(err);
+    for (uint32_t u = 0; u < side->unit_count; u++) {
+        uint32_t *entry = &side->unit_entry[side->unit[u].first_entry];
+        const uint32_t count = side->unit[u].entry_count;
+        for (uint32_t k = 0; k < count; k++)
+            list[k] = (sized){lp_slot_bytes(&plan->entry[entry[k]]), entry[k]};
+        if (count > 1)
+            qsort(list, count, sizeof *list, by_falling_size);
+        for (uint32_t k = 0; k < count; k++)
+            entry[k] = list[k].entry;
+    }
+    lp_release(side->alloc, list);
+    return LP_OK;
+}
+
+static lp_status list_shared(const lp_plan *plan, lp_device_side *side, lp_error *err)
+{
+    side->shared = lp_allocate(side->alloc, ((size_t)plan->entry_count + 1) * sizeof *side->shared);
+    if (side->shared == NULL)
+        return lp_fail_memory(err);
+    for (uint32_t e = 0; e < plan->entry_count; e++)
+        if (side->entry_first_unit[e + 1] - side->entry_first_unit[e] > 1)
+            side->shared[side->shared_count++] = e;
+    return LP_OK;
+}
+
 static lp_status list_members(const lp_plan *plan, lp_device_side *side, pairs *items, pairs *waits, lp_error *err)
 {
     LP_TRY(list_waits(plan, side, items, waits, err));
@@ -260,14 +304,16 @@ static lp_status list_members(const lp_plan *plan, lp_device_side *side, pairs *
         side->unit[waits->item[i].key].first_entry = (uint32_t)i;
         side->unit[waits->item[i].key].entry_count++;
     }
+    LP_TRY(sort_by_size(plan, side, err));
+    LP_TRY(list_shared(plan, side, err));
     return list_jobs(plan, side, err);
 }
 
 void lp_device_units_free(lp_device_side *side)
 {
     void *const owned[] = {
-        side->step,      side->item,       side->entry_item, side->unit_of_group,    side->unit,
-        side->unit_item, side->unit_entry, side->unit_job,   side->entry_first_unit, side->entry_unit};
+        side->step,       side->item,     side->entry_item,       side->unit_of_group, side->unit,  side->unit_item,
+        side->unit_entry, side->unit_job, side->entry_first_unit, side->entry_unit,    side->shared};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         lp_release(side->alloc, owned[i]);
 }

@@ -91,6 +91,91 @@ static void test_random_subsets(void **state)
     assert_true(done > 70 && refused > 5);
 }
 
+/* ---- tight budgets ---- */
+
+static int source_of(const world *w, const char *name, size_t length)
+{
+    for (int i = 0; i < w->nsource; i++)
+        if (strlen(w->source[i].name) == length && memcmp(w->source[i].name, name, length) == 0)
+            return i;
+    return -1;
+}
+
+static lp_status push_any(world *w, lp_session *s, const payload *host, const payload *device, int i)
+{
+    const payload *from = pick(w, 2) == 0 ? host : device;
+    return lp_push_range(s, w->source[i].name, 0, from->data[i], w->source[i].bytes, &w->err);
+}
+
+/* With the least budget that any order can do with, in a random order: a refusal names a tensor that is taken, and so
+ * the load ends. Sizes are far apart, and each name belongs to one of three groups. */
+static void test_refusals_lead_on(void **state)
+{
+    int refused = 0;
+    (void)state;
+    for (uint64_t seed = 1; seed <= 200; seed++) {
+        world w;
+        fake_device f;
+        lp_report report;
+        int64_t sum[3] = {0}, most[3] = {0}, largest = 0, needed = 0;
+        memset(&w, 0, sizeof w);
+        w.random = failing_seed = seed;
+        for (int i = 0; i < 12; i++) {
+            char name[32], group[32];
+            const int g = (int)pick(&w, 3);
+            const int64_t rows = (int64_t)4 << pick(&w, 5), bytes = rows * 64; /* whole slots */
+            snprintf(name, sizeof name, "s%d", i);
+            const int from = add_source(&w, name, LP_F32, rows, 16);
+            snprintf(name, sizeof name, "layers.%d.d%d", g, i);
+            snprintf(group, sizeof group, "layers.%d", g);
+            add_copy(&w, from, add_dest(&w, name, LP_F32, rows, 16, 0, group), 0, rows, 0);
+            sum[g] += bytes;
+            most[g] = bytes > most[g] ? bytes : most[g];
+            largest = bytes > largest ? bytes : largest;
+        }
+        for (int g = 0; g < 3; g++)
+            needed = sum[g] - most[g] > needed ? sum[g] - most[g] : needed;
+        build_world(&w, NULL);
+        const device_kit k = open_kit(&f);
+        payload host = make_payload(&w), device = device_payload(&k, &w, &host, 0);
+        image live = device_image(&k, &w), want = new_image(&w);
+        model_load(&w, &host, &want);
+        lp_plan *plan = bind_device(&k, &w, &live, &(lp_bind_options){.staging = largest + needed, .threads = 1});
+        lp_session *s;
+        assert_ok(&w, lp_begin(&s, plan, &(lp_session_options){.mode = LP_LAYERWISE}, &w.err));
+        bool is_in[SOURCES_MAX] = {false};
+        for (int left = w.nsource; left > 0;) {
+            int i = (int)pick(&w, w.nsource);
+            while (is_in[i])
+                i = (i + 1) % w.nsource;
+            lp_status status = push_any(&w, s, &host, &device, i);
+            if (status == LP_E_LIMIT) {
+                refused++;
+                assert_true(strncmp(w.err.hint, "push '", 6) == 0);
+                i = source_of(&w, w.err.hint + 6, strcspn(w.err.hint + 6, "'"));
+                assert_true(i >= 0 && !is_in[i]);
+                status = push_any(&w, s, &host, &device, i);
+            }
+            assert_ok(&w, status);
+            is_in[i] = true;
+            left--;
+        }
+        assert_ok(&w, lp_finish(s, &report, &w.err));
+        assert_true(report.device_staging_peak_bytes <= largest + needed);
+        assert_device_image(&k, &w, &live, &want, "in a tight budget");
+        lp_session_close(s);
+        lp_plan_close(plan);
+        free_device_image(&k, &w, &live);
+        free_device_payload(&k, &w, &device, 0);
+        fake_end(&f);
+        free_image(&w, &want);
+        free_payload(&w, &host);
+        free_world(&w);
+    }
+    print_message("%d pushes refused\n", refused);
+    assert_true(refused > 200);
+}
+
 /* ---- faults ---- */
 
 typedef struct faulty {
@@ -262,6 +347,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_mode_gives_the_model),
         cmocka_unit_test(test_random_subsets),
+        cmocka_unit_test(test_refusals_lead_on),
         cmocka_unit_test(test_every_call_of_the_device_fails_once),
         cmocka_unit_test(test_every_allocation_fails_once),
     };
