@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Weights in the memory of a GPU, served by one process to another: the bytes arrive, a reload under a lease is seen by
- * the server, a server that was killed is told. Both for memory of lp_shared_allocate and for live tensors.
+ * Weights in the memory of a GPU, served by one process to another: the bytes arrive, a direct session under a lease is
+ * seen by the server, a server that was killed is told. Both for memory of lp_shared_allocate and for live tensors.
  *
  *   test_device_ipc                      the client and the test
  *   test_device_ipc own|live SOCKET      the server, started by it
@@ -150,6 +150,23 @@ static double milliseconds(void)
     return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
 }
 
+/* The second payload, by a direct session into memory of the other process. */
+static void reload(model *m, lp_attachment *a)
+{
+    lp_plan *plan = NULL;
+    lp_session *s;
+    int64_t count;
+    const lp_destination_memory *list = lp_attachment_list(a, &count);
+    const lp_bind_options o = {.device = DEVICE};
+    assert_ok(&m->w, lp_bind(&plan, m->w.trace, NULL, list, count, &o, &m->w.err));
+    assert_ok(&m->w, lp_begin(&s, plan, &(lp_session_options){.mode = LP_DIRECT}, &m->w.err));
+    push_all(&m->w, s, &m->payload[1]);
+    assert_ok(&m->w, lp_finish(s, NULL, &m->w.err));
+    lp_session_close(s);
+    lp_plan_close(plan);
+    CUDA(cudaDeviceSynchronize());
+}
+
 static void use(const char *kind, const char *path, model *m)
 {
     const lp_attach_options right = {.content = CONTENT_A, .device = DEVICE},
@@ -173,7 +190,7 @@ static void use(const char *kind, const char *path, model *m)
     }
     CHECK(lp_attach(&a, path, m->w.trace, NULL, &writing, &err) == LP_OK, "%s", err.text);
     CHECK(lp_attachment_lease(a, 0, &err) == LP_OK, "%s", err.text);
-    store(m, 1, lp_attachment_list(a, &count));
+    reload(m, a);
     CHECK(lp_attachment_commit(a, CONTENT_B, 0, &err) == LP_OK, "%s", err.text);
     lp_attachment_close(a);
     CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0, "the server failed");
