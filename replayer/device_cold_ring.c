@@ -15,6 +15,7 @@ enum {
     TOUCHERS_MOST = 16,
     TOUCH_LEAST = 4 << 20, /* by one thread */
     CHUNK_LEAST = 64 << 10,
+    SLOT_ALIGN = 512,          /* so that tensors in every slot lie as well as in the first */
     READERS_DEFAULT_MOST = 16, /* more do not read faster from memory */
     LINK_ROUNDS = 3
 };
@@ -87,7 +88,7 @@ lp_cold_sizes lp_cold_sizes_of(const lp_cold_options *o)
     s.chunk = s.chunk > LP_COLD_CHUNK ? LP_COLD_CHUNK : s.chunk < CHUNK_LEAST ? CHUNK_LEAST : s.chunk;
     s.buffers = pinned / s.chunk;
     s.buffers = s.buffers > LP_COLD_BUFFERS_MOST ? LP_COLD_BUFFERS_MOST : s.buffers < 4 ? 4 : s.buffers;
-    s.slot = s.slot < CHUNK_LEAST ? CHUNK_LEAST : s.slot;
+    s.slot = s.slot < CHUNK_LEAST ? CHUNK_LEAST : s.slot / SLOT_ALIGN * SLOT_ALIGN;
     return s;
 }
 

@@ -121,8 +121,11 @@ const lp_command lp_replayer_commands[] = {
          "Reads the bytes that each rank needs and no others, and writes one safetensors file for each rank: "
          "dimensions in physical order, with logical shape, strides, layout and aliases in its metadata. Digests "
          "of the loaded tensors are kept in TRACE.digests.\n\n"
+         "With --device cuda:N the tensors are loaded into memory of that GPU, at the speed of the link from files "
+         "that are cached and of the disk otherwise; -v says how each file is read and why.\n\n"
          "Exit codes: 0 loaded; 1 incomplete, a check of loaded values failed, or --verify found a difference; "
-         "3 bad data; 4 a file cannot be read or written; 5 the trace is of another checkpoint.\n\n"
+         "3 bad data; 4 a file cannot be read or written, or the device cannot be used; 5 the trace is of another "
+         "checkpoint.\n\n"
          "Example:  loadplan replay v4.lpt --checkpoint ./ckpt --rank 3 -o out",
      .options = replay_options,
      .option_count = COUNT(replay_options),

@@ -158,11 +158,50 @@ static inline void cold_world(world *w)
     build_world(w, NULL);
 }
 
-static inline void cold_open_bed(cold_bed *b)
+/* Tensors of all sizes, beside one another in the file, of which this scope loads all, some rows, some columns, or
+ * nothing. */
+static inline void cold_random_world(world *w)
+{
+    char name[16];
+    const int count = 3 + (int)pick(w, 8);
+    for (int i = 0; i < count; i++) {
+        const bool is_small = pick(w, 3) == 0;
+        const int64_t rows = 1 + pick(w, is_small ? 2 : 90), columns = 1 + pick(w, is_small ? 7 : 9000);
+        snprintf(name, sizeof name, "t%02d", i);
+        const int from = add_source(w, name, LP_U8, rows, columns);
+        const int64_t first = pick(w, columns), part = 1 + pick(w, columns - first);
+        switch (pick(w, 4)) {
+        case 0: /* another rank's */
+            if (i > 0)
+                break;
+            /* fall through */
+        case 1:
+            add_copy(w, from, add_dest(w, name, LP_U8, rows, columns, 0, "g"), 0, rows, 0);
+            break;
+        case 2: {
+            const int64_t row = pick(w, rows), some = 1 + pick(w, rows - row);
+            add_copy(w, from, add_dest(w, name, LP_U8, some, columns, pick(w, 2) * 24, "g"), 0, some, row);
+            break;
+        }
+        default: {
+            const int to = add_dest(w, name, LP_U8, rows, part, 0, "g");
+            w->call[w->ncall++] = (call){.source = from,
+                                         .trigger = from,
+                                         .dest = to,
+                                         .size = {rows, part},
+                                         .src_at = first,
+                                         .src_step = {columns, 1}};
+        }
+        }
+    }
+    build_world(w, NULL);
+}
+
+static inline void cold_open_world(cold_bed *b, uint64_t seed, void (*make)(world *w))
 {
     memset(b, 0, sizeof *b);
-    b->w.random = failing_seed = 33;
-    cold_world(&b->w);
+    b->w.random = failing_seed = seed;
+    make(&b->w);
     b->p = make_payload(&b->w);
     b->want = new_image(&b->w);
     model_load(&b->w, &b->p, &b->want);
@@ -180,6 +219,11 @@ static inline void cold_open_bed(cold_bed *b)
     b->io.stat = cold_stat;
     b->platform = (lp_platform){.io = &b->io};
     assert_ok(&b->w, lp_checkpoint_open_with(&b->ck, b->folder, &b->platform, &b->w.err));
+}
+
+static inline void cold_open_bed(cold_bed *b)
+{
+    cold_open_world(b, 33, cold_world);
 }
 
 static inline void cold_close_bed(cold_bed *b)

@@ -287,6 +287,27 @@ static void test_direct_reads(void **state)
     cold_close_bed(&b);
 }
 
+static void test_random_plans(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 60; seed++) {
+        cold_bed b;
+        host_device h;
+        lp_cold_report r;
+        const lp_cold_device d = host_table(&h);
+        cold_open_world(&b, seed, cold_random_world);
+        const lp_cold_options o = {.readers = (int32_t)(1 + seed % 5),
+                                   .pinned = seed % 3 == 0 ? 0 : (int64_t)1 << (17 + seed % 6),
+                                   .staging = seed % 2 == 0 ? 0 : (int64_t)8 << (16 + seed % 5),
+                                   .reading = seed % 4 < 2 ? LP_COLD_READ_CACHED : LP_COLD_READ_DIRECT};
+        b.f.short_reads = seed % 7 == 0;
+        assert_ok(&b.w, cold_try(&b, &d, &o, &r, &b.w.err));
+        if (r.files_direct == 0)
+            assert_int_equal(r.bytes_read, r.bytes_needed);
+        cold_close_bed(&b);
+    }
+}
+
 /* A ring serves loads of several sizes one after another, also behind one that failed. */
 static void test_a_ring_is_kept(void **state)
 {
@@ -446,6 +467,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_loads),
         cmocka_unit_test(test_direct_reads),
+        cmocka_unit_test(test_random_plans),
         cmocka_unit_test(test_a_ring_is_kept),
         cmocka_unit_test(test_slow_files),
         cmocka_unit_test(test_faults_of_files),
