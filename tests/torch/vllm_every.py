@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every model of vLLM that transformers can make tiny, with every quantisation that loads: recorded, replayed, compared.
 
-python vllm_every.py [--only NAME,...] [--change NAME,...] [--layouts 1,2,2e] [-o FILE] prints a row for each; what cannot be made is said with
-its reason. The models are those of vLLM's own registry; what is written down here are legal sizes only.
+python vllm_every.py [--only NAME,...] [--change NAME,...] [--layouts 1,2,2e] [-o FILE] prints a row for each; what cannot
+be made is said with its reason. The models are those of vLLM's own registry; what is written down here are legal sizes only.
 """
 import argparse
 import json
