@@ -163,6 +163,8 @@ static lp_status send_epoch(lp_sync *s, const lp_sync_source *source, int64_t ep
     lp_fact mine = {.is_sender = true, .mode = s->options.mode, .bucket = s->options.bucket, .wanted = epoch};
     LP_TRY(lp_sync_agree(s, &mine, err));
     LP_TRY(lp_sync_content(s, source, err));
+    if (s->mode != LP_SYNC_SLICED)
+        LP_TRY(lp_sync_shares(s, source, err));
     LP_TRY(lp_flow_buckets(s, false, err));
     s->held = 0; /* from here on shadow and receivers are between two epochs */
     LP_TRY(send_frames(s, source, err));
@@ -283,6 +285,8 @@ static lp_status receive_epoch(lp_sync *s, lp_plan *plan, const lp_session_optio
     lp_release(s->alloc, used);
     LP_TRY(status);
     LP_TRY(lp_sync_content(s, NULL, err));
+    if (s->mode != LP_SYNC_SLICED)
+        LP_TRY(lp_sync_shares(s, NULL, err));
     LP_TRY(lp_flow_buckets(s, false, err));
     return receive_into(s, plan, options, err);
 }

@@ -23,6 +23,11 @@ void lp_sync_forget(lp_sync *s)
     lp_release(s->alloc, s->facts_memory);
     lp_release(s->alloc, s->is_delta);
     lp_release(s->alloc, s->sum);
+    for (int32_t i = 0; i < s->share_count; i++)
+        lp_pieces_free(&s->share[i]);
+    lp_release(s->alloc, s->share);
+    s->share = NULL;
+    s->share_count = 0;
     s->fact = NULL;
     s->facts_memory = NULL;
     s->is_delta = NULL;

@@ -5,33 +5,7 @@
 
 #include "replayer/transport_wire.h"
 
-enum { ROW = 20, STEP = 4 << 20, LINE = 64 };
-
-lp_status lp_sync_share(const lp_sync *s, lp_pieces *out, int32_t index, int32_t count,
-                        bool (*use)(void *context, uint32_t name), void *context, lp_error *err)
-{
-    const int64_t names = lp_checkpoint_count(s->catalogue);
-    int64_t total = 0, at = 0;
-    for (int64_t i = 0; i < names; i++)
-        if (use == NULL || use(context, (uint32_t)i))
-            total += lp_checkpoint_at(s->catalogue, i)->bytes;
-    /* Bounds are rounded to whole lines of the tensor that they fall into, equally for both neighbours. */
-    const int64_t part = total / count, rest = total % count;
-    const int64_t lo = part * index + (index < rest ? index : rest);
-    const int64_t hi = lo + part + (index < rest);
-    for (int64_t i = 0; i < names; i++) {
-        if (use != NULL && !use(context, (uint32_t)i))
-            continue;
-        const int64_t bytes = lp_checkpoint_at(s->catalogue, i)->bytes;
-        int64_t from = lo - at, to = hi - at;
-        from = from <= 0 ? 0 : from >= bytes ? bytes : from / LINE * LINE;
-        to = to <= 0 ? 0 : to >= bytes ? bytes : to / LINE * LINE;
-        if (bytes == 0 ? index == 0 : from < to)
-            LP_TRY(lp_pieces_add_range(out, (uint32_t)i, from, to, err));
-        at += bytes;
-    }
-    return LP_OK;
-}
+enum { ROW = 20, STEP = 4 << 20 };
 
 static lp_status sum_share(lp_sync *s, const lp_sync_source *source, const lp_pieces *share, lp_text *out,
                            lp_error *err)

@@ -10,9 +10,9 @@
 #include "replayer/transport_wire.h"
 
 struct lp_shadow {
-    lp_pieces share; /* whole ranges, rising */
-    uint8_t *bytes;
-    bool is_filled;
+    lp_pieces share;
+    uint8_t *bytes; /* of the pieces, one after the other */
+    bool is_filled; /* else there is nothing to compare with yet */
 };
 
 void lp_shadow_free(struct lp_shadow *shadow, const lp_alloc *alloc)
@@ -24,31 +24,46 @@ void lp_shadow_free(struct lp_shadow *shadow, const lp_alloc *alloc)
     lp_release(alloc, shadow);
 }
 
-/* The share depends on the number of senders only. */
+static bool same_share(const lp_pieces *a, const lp_pieces *b)
+{
+    if (a->count != b->count)
+        return false;
+    for (int64_t i = 0; i < a->count; i++)
+        if (a->piece[i].name != b->piece[i].name || a->piece[i].lo != b->piece[i].lo ||
+            a->piece[i].run != b->piece[i].run || a->piece[i].stride != b->piece[i].stride ||
+            a->piece[i].count != b->piece[i].count)
+            return false;
+    return true;
+}
+
+static lp_status new_shadow(lp_sync *s, const lp_pieces *share, lp_error *err)
+{
+    lp_shadow_free(s->shadow, s->alloc);
+    s->shadow = lp_allocate_zero(s->alloc, sizeof *s->shadow);
+    if (s->shadow == NULL)
+        return lp_fail_memory(err);
+    lp_pieces_init(&s->shadow->share, s->alloc);
+    s->shadow->bytes = lp_allocate_zero(s->alloc, (size_t)share->bytes + 1);
+    if (s->shadow->bytes == NULL)
+        return lp_fail(err, LP_E_MEMORY, "no memory for a shadow of %lld bytes", (long long)share->bytes);
+    return LP_OK;
+}
+
+/* The shadow of the share that this sender has now: the one that it had, or a new one that is empty. */
 static lp_status take_shadow(lp_sync *s, lp_error *err)
 {
     lp_pieces share;
     lp_pieces_init(&share, s->alloc);
-    lp_status status = lp_sync_share(s, &share, s->round.rank, s->round.senders, NULL, NULL, err);
-    struct lp_shadow *old = s->shadow;
-    if (status == LP_OK && old != NULL && old->share.count == share.count && old->share.bytes == share.bytes &&
-        (share.count == 0 || memcmp(&old->share.piece[0], &share.piece[0], sizeof share.piece[0]) == 0)) {
-        lp_pieces_free(&share);
-        return LP_OK;
-    }
-    if (status == LP_OK) {
-        lp_shadow_free(old, s->alloc);
-        s->shadow = lp_allocate_zero(s->alloc, sizeof *s->shadow);
-        uint8_t *bytes = s->shadow == NULL ? NULL : lp_allocate(s->alloc, (size_t)share.bytes + 1);
-        if (bytes == NULL) {
-            status = lp_fail(err, LP_E_MEMORY, "no memory for a shadow of %lld bytes", (long long)share.bytes);
-            lp_pieces_free(&share);
-        } else {
-            *s->shadow = (struct lp_shadow){.share = share, .bytes = bytes};
+    lp_status status = s->share != NULL ? lp_sync_share_of(s, &share, s->round.rank, NULL, NULL, err)
+                                        : lp_sync_share(s, &share, s->round.rank, s->round.senders, NULL, NULL, err);
+    if (status == LP_OK && (s->shadow == NULL || !same_share(&s->shadow->share, &share))) {
+        status = new_shadow(s, &share, err);
+        if (status == LP_OK) {
+            s->shadow->share = share;
+            return LP_OK;
         }
-    } else {
-        lp_pieces_free(&share);
     }
+    lp_pieces_free(&share);
     return status;
 }
 
@@ -57,10 +72,11 @@ static lp_status take_shadow(lp_sync *s, lp_error *err)
 typedef struct comparison {
     lp_sync *s;
     const lp_sync_source *source;
-    int64_t piece, at, base; /* where in the share; base: bytes of the pieces before */
-    int64_t stretch;         /* most bytes compared at a time */
-    uint8_t *fresh;          /* as many */
-    uint8_t *ahead;          /* the frame that is sent next */
+    int64_t piece, run, at; /* where in the share: run of a piece, byte of a run */
+    int64_t base;           /* bytes of the shadow before that */
+    int64_t stretch;        /* most bytes compared at a time */
+    uint8_t *fresh;         /* as many */
+    uint8_t *ahead;         /* the frame that is sent next */
 } comparison;
 
 static bool is_whole(const lp_sync *s, uint32_t name)
@@ -79,31 +95,70 @@ static bool is_read(const lp_sync *s, uint32_t name)
     return false;
 }
 
-/* Compares the next stretch, brings the shadow up to date, and writes what changed to `out`. */
-static lp_status compare_next(comparison *c, uint8_t *out, int64_t *written, lp_error *err)
+/* Writes what changed of `bytes` bytes at `lo`, which are in c->fresh + `from`, and brings the shadow up to date. */
+static int64_t compare_bytes(comparison *c, uint32_t name, int elem, int64_t lo, int64_t from, int64_t bytes,
+                             uint8_t *out)
 {
     lp_sync *s = c->s;
-    const lp_piece *p = &s->shadow->share.piece[c->piece];
-    const int elem = lp_change_elem(lp_checkpoint_at(s->catalogue, p->name)->dtype);
+    uint8_t *was = s->shadow->bytes + c->base;
+    const bool whole = !s->shadow->is_filled || is_whole(s, name);
+    int64_t written = 0;
+    if (is_read(s, name))
+        written = lp_change_put(name, lo, elem, bytes / elem, was, c->fresh + from, whole, out);
+    memcpy(was, c->fresh + from, (size_t)bytes);
+    c->base += bytes;
+    return written;
+}
+
+/* A part of a long run. */
+static lp_status compare_part(comparison *c, const lp_piece *p, int elem, uint8_t *out, int64_t *written, lp_error *err)
+{
     const int64_t most =
         c->stretch / elem < LP_CHANGE_ELEMENTS ? c->stretch / elem * elem : (int64_t)LP_CHANGE_ELEMENTS * elem;
-    const int64_t bytes = p->run - c->at < most ? p->run - c->at : most;
-    uint8_t *was = s->shadow->bytes + c->base + c->at;
-    *written = 0;
-    if (bytes > 0) {
-        LP_TRY(c->source->read(c->source->context, p->name, p->lo + c->at, bytes, 0, 1, c->fresh, err));
-        if (is_read(s, p->name))
-            *written =
-                lp_change_put(p->name, p->lo + c->at, elem, bytes / elem, was, c->fresh, is_whole(s, p->name), out);
-        memcpy(was, c->fresh, (size_t)bytes);
-    } else if (is_read(s, p->name)) {
-        *written = lp_change_put(p->name, p->lo, elem, 0, was, c->fresh, true, out); /* a tensor without bytes */
-    }
+    const int64_t bytes = p->run - c->at < most ? p->run - c->at : most, lo = p->lo + c->run * p->stride + c->at;
+    if (bytes > 0)
+        LP_TRY(c->source->read(c->source->context, p->name, lo, bytes, 0, 1, c->fresh, err));
+    if (bytes > 0)
+        *written = compare_bytes(c, p->name, elem, lo, 0, bytes, out);
+    else if (is_read(c->s, p->name))
+        *written = lp_change_put(p->name, lo, elem, 0, c->fresh, c->fresh, true, out); /* a tensor without bytes */
     c->at += bytes;
-    if (c->at == p->run) {
-        c->base += p->run;
+    return LP_OK;
+}
+
+/* As many short runs as fit, read at once. */
+static lp_status compare_runs(comparison *c, const lp_piece *p, int elem, uint8_t *out, int64_t *written, lp_error *err)
+{
+    const int64_t fit = (c->stretch + LP_CHANGE_HEAD) / (p->run + LP_CHANGE_HEAD), left = p->count - c->run;
+    const int64_t runs = fit < left ? fit : left, lo = p->lo + c->run * p->stride;
+    LP_TRY(c->source->read(c->source->context, p->name, lo, p->run, runs > 1 ? p->stride : 0, runs, c->fresh, err));
+    for (int64_t k = 0; k < runs; k++)
+        *written += compare_bytes(c, p->name, elem, lo + k * p->stride, k * p->run, p->run, out + *written);
+    c->run += runs;
+    return LP_OK;
+}
+
+/* Compares the next stretch and writes what changed to `out`. */
+static lp_status compare_next(comparison *c, uint8_t *out, int64_t *written, lp_error *err)
+{
+    const lp_piece *p = &c->s->shadow->share.piece[c->piece];
+    const lp_checkpoint_tensor *t = lp_checkpoint_at(c->s->catalogue, p->name);
+    const int elem = lp_change_elem(t->dtype);
+    *written = 0;
+    if (p->lo % elem != 0 || p->run % elem != 0 || p->stride % elem != 0)
+        return lp_fail(err, LP_E_UNSUPPORTED, "senders hold parts of elements of '%s'", t->name);
+    if (p->count > 1 && p->run <= c->stretch / 2 && p->run / elem <= LP_CHANGE_ELEMENTS) {
+        LP_TRY(compare_runs(c, p, elem, out, written, err));
+    } else {
+        LP_TRY(compare_part(c, p, elem, out, written, err));
+        if (c->at == p->run) {
+            c->at = 0;
+            c->run++;
+        }
+    }
+    if (c->run == p->count) {
+        c->run = 0;
         c->piece++;
-        c->at = 0;
     }
     return LP_OK;
 }
@@ -164,12 +219,15 @@ static lp_status fill_shadow(lp_sync *s, const lp_sync_source *source, lp_error 
     for (int64_t i = 0; i < s->shadow->share.count; i++) {
         const lp_piece *p = &s->shadow->share.piece[i];
         const int64_t step = 16 << 20;
-        for (int64_t off = 0; off < p->run; off += step) {
+        if (p->count > 1)
+            LP_TRY(
+                source->read(source->context, p->name, p->lo, p->run, p->stride, p->count, s->shadow->bytes + at, err));
+        for (int64_t off = 0; off < p->run && p->count == 1; off += step) {
             const int64_t bytes = p->run - off < step ? p->run - off : step;
             LP_TRY(source->read(source->context, p->name, p->lo + off, bytes, 0, 1, s->shadow->bytes + at + off, err));
             lp_sync_alive(s);
         }
-        at += p->run;
+        at += lp_piece_bytes(p);
     }
     return LP_OK;
 }
@@ -177,8 +235,6 @@ static lp_status fill_shadow(lp_sync *s, const lp_sync_source *source, lp_error 
 lp_status lp_delta_send(lp_sync *s, const lp_sync_source *source, lp_error *err)
 {
     int32_t peers = 0;
-    if (source->holds != NULL)
-        return lp_fail(err, LP_E_UNSUPPORTED, "changes are sent by senders that hold whole tensors");
     LP_TRY(take_shadow(s, err));
     s->report.shadow_bytes = s->shadow->share.bytes;
     int32_t *peer = lp_allocate(s->alloc, (size_t)s->round.world * sizeof *peer);
@@ -201,6 +257,7 @@ lp_status lp_delta_send(lp_sync *s, const lp_sync_source *source, lp_error *err)
         if (status == LP_OK)
             status = send_changes(&c, peer, peers, err);
     }
+    s->shadow->is_filled = status == LP_OK;
     lp_release(s->alloc, c.fresh);
     lp_release(s->alloc, c.ahead);
     lp_release(s->alloc, peer);

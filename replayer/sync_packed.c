@@ -55,7 +55,7 @@ static lp_status plan_frames(const lp_sync *s, bool to_delta, int32_t sender, lp
 {
     used_by u = {.s = s, .to_delta = to_delta};
     lp_pieces_init(out, s->alloc);
-    LP_TRY(lp_sync_share(s, out, sender, s->round.senders, is_used, &u, err));
+    LP_TRY(lp_sync_share_of(s, out, sender, is_used, &u, err));
     return lp_pieces_cut(out, s->bucket, err);
 }
 

@@ -56,7 +56,9 @@ struct lp_sync {
     bool is_mismatch; /* all ranks found the same disagreement, so nobody has to be told */
     lp_fact *fact;    /* by rank; bitmaps are owned by facts_memory */
     uint8_t *facts_memory;
-    bool *is_delta;    /* by rank: a receiver that gets changes only */
+    bool *is_delta;   /* by rank: a receiver that gets changes only */
+    lp_pieces *share; /* by sender, where senders hold parts; else NULL */
+    int32_t share_count;
     lp_value_sum *sum; /* by name: what the senders' tensors add up to; NULL: not known */
     lp_sync_report report;
 
@@ -89,10 +91,22 @@ static inline bool lp_bit(const uint8_t *map, uint32_t i)
 lp_status lp_sync_content(lp_sync *s, const lp_sync_source *source, lp_error *err);
 /* What came of a tensor, taken together, against what the senders announced. */
 lp_status lp_sync_content_verify(const lp_sync *s, uint32_t name, const lp_value_sum *sum, lp_error *err);
+/* ---- sync_share.c ---- */
+
+struct lp_holdings;
+
 /* Pieces of sender `index` of `count` when tensors are dealt out in order of the catalogue by bytes. use NULL: all
  * names. */
 lp_status lp_sync_share(const lp_sync *s, lp_pieces *out, int32_t index, int32_t count,
                         bool (*use)(void *context, uint32_t name), void *context, lp_error *err);
+/* Comes to shares of the names that some receiver reads; receivers give NULL. Then what of them one sender speaks for:
+ * whole ranges, or pieces with steps where senders hold parts. */
+lp_status lp_sync_shares(lp_sync *s, const lp_sync_source *source, lp_error *err);
+lp_status lp_sync_share_of(const lp_sync *s, lp_pieces *out, int32_t sender, bool (*use)(void *context, uint32_t name),
+                           void *context, lp_error *err);
+/* What a sender holds, as a block for gather, and back. */
+lp_status lp_sync_say_holdings(lp_sync *s, const lp_sync_source *source, lp_text *out, lp_error *err);
+lp_status lp_sync_take_holdings(lp_sync *s, const lp_block *all, struct lp_holdings *h, lp_error *err);
 
 /* ---- sync_flow.c ---- */
 

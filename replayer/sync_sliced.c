@@ -68,79 +68,6 @@ static lp_status is_made(lp_sync *s, const uint8_t key[32], bool *yes, lp_error 
     return LP_OK;
 }
 
-/* ---- what senders hold ---- */
-
-typedef struct held_list {
-    lp_pieces pieces;
-    uint32_t name;
-} held_list;
-
-static lp_status add_held(void *to, int64_t lo, int64_t hi, lp_error *err)
-{
-    held_list *l = to;
-    return lp_pieces_add_range(&l->pieces, l->name, lo, hi, err);
-}
-
-static bool is_used_by_any(const lp_sync *s, uint32_t name)
-{
-    for (int32_t i = s->round.senders; i < s->round.world; i++)
-        if (lp_bit(s->fact[i].used, name))
-            return true;
-    return false;
-}
-
-/* "A": everything; "P": the pieces that follow. */
-static lp_status say_holdings(lp_sync *s, const lp_sync_source *source, lp_text *out, lp_error *err)
-{
-    held_list held = {.name = 0};
-    lp_status status = LP_OK;
-    lp_text_add(out, source->holds == NULL ? "A" : "P", 1);
-    if (source->holds == NULL)
-        return out->failed ? lp_fail_memory(err) : LP_OK;
-    lp_pieces_init(&held.pieces, s->alloc);
-    for (uint32_t i = 0; i < lp_checkpoint_count(s->catalogue) && status == LP_OK; i++) {
-        held.name = i;
-        if (is_used_by_any(s, i))
-            status = source->holds(source->context, i, add_held, &held, err);
-    }
-    if (status == LP_OK)
-        status = lp_pieces_put(&held.pieces, out, err);
-    lp_pieces_free(&held.pieces);
-    return status;
-}
-
-/* Pieces of one name stand together. */
-static lp_status take_pieces(lp_holdings *h, int32_t sender, const lp_pieces *p, lp_error *err)
-{
-    for (int64_t i = 0, end; i < p->count; i = end) {
-        for (end = i + 1; end < p->count && p->piece[end].name == p->piece[i].name;)
-            end++;
-        LP_TRY(lp_holdings_add(h, sender, p->piece[i].name, &p->piece[i], end - i, err));
-    }
-    return LP_OK;
-}
-
-static lp_status take_holdings(lp_sync *s, const lp_block *all, lp_holdings *h, lp_error *err)
-{
-    lp_status status = LP_OK;
-    for (int32_t i = 0; i < s->round.senders && status == LP_OK; i++) {
-        const uint8_t *data = all[i].data;
-        lp_pieces p;
-        if (all[i].bytes < 1 || (data[0] != 'A' && data[0] != 'P'))
-            return lp_fail(err, LP_E_CORRUPT, "sender %d does not say what it holds", i);
-        if (data[0] == 'A') {
-            status = lp_holdings_add_all(h, i, err);
-            continue;
-        }
-        lp_pieces_init(&p, s->alloc);
-        status = lp_pieces_get(&p, data + 1, all[i].bytes - 1, s->catalogue, err);
-        if (status == LP_OK)
-            status = take_pieces(h, i, &p, err);
-        lp_pieces_free(&p);
-    }
-    return status;
-}
-
 /* ---- what receivers ask for ---- */
 
 typedef struct need_list {
@@ -271,7 +198,7 @@ static lp_status make_send_lists(lp_sync *s, const lp_sync_source *source, const
     lp_text_init(&held, s->alloc);
     lp_status status = new_slices(s, s->round.world - s->round.senders, err);
     if (status == LP_OK)
-        status = say_holdings(s, source, &held, err);
+        status = lp_sync_say_holdings(s, source, &held, err);
     if (status == LP_OK)
         status = s->transport.gather(s->transport.context, held.data, held.bytes, &all, err);
     lp_text_free(&held);
@@ -338,7 +265,7 @@ static lp_status make_receive_lists(lp_sync *s, const lp_plan *plan, const uint8
     if (status == LP_OK)
         status = lp_holdings_new(&h, s->catalogue, senders, s->alloc, err);
     if (status == LP_OK)
-        status = take_holdings(s, all, h, err);
+        status = lp_sync_take_holdings(s, all, h, err);
     if (status == LP_OK)
         status = lp_requests_init(&r, s->round.rank - senders, senders, s->alloc, err);
     if (status == LP_OK)

@@ -282,6 +282,34 @@ static void deltas_equal_a_load(void **state)
         }
 }
 
+/* A trainer whose ranks hold parts sends whole tensors, and changes, all the same. */
+static void shards_send_whole_tensors_and_changes(void **state)
+{
+    static const sharding shape[] = {{1, 2, 1, 4, false, false}, {2, 2, 4, 2, true, true}, {1, 4, 1, 1, false, false}};
+    (void)state;
+    for (size_t i = 0; i < sizeof shape / sizeof *shape; i++)
+        for (int mode = LP_SYNC_PACKED; mode <= LP_SYNC_DELTA; mode += 2)
+            for (int64_t bucket = 512; bucket <= 1 << 20; bucket *= 32) {
+                const sharding *x = &shape[i];
+                world w = {.senders = x->from_dp * x->from_tp,
+                           .receivers = x->to_dp * x->to_tp,
+                           .is_sharded = true,
+                           .options = {.mode = (lp_sync_mode)mode, .bucket = bucket},
+                           .load = LP_DIRECT};
+                open_world(&w, 3);
+                w.trainer = record_ranks(w.model, x->from_dp, x->from_tp, x->from_ep, true);
+                w.server = record_layout(w.model, x->to_dp, x->to_tp, x->to_ep);
+                run_world(&w);
+                assert_loaded(&w, "shards");
+                if (mode == LP_SYNC_DELTA) {
+                    assert_int_equal(members[w.senders].report[3].mode, LP_SYNC_DELTA);
+                    if (bucket > 512)
+                        assert_true(bytes_sent(&w, 3) < bytes_sent(&w, 1));
+                }
+                close_world(&w);
+            }
+}
+
 /* An epoch of changes that fails leaves nobody where he was: the next one brings everything. */
 static void a_torn_delta_is_followed_by_everything(void **state)
 {
@@ -349,6 +377,7 @@ int main(void)
         cmocka_unit_test(sliced_epochs_from_replicas),
         cmocka_unit_test(a_world_of_64_ranks),
         cmocka_unit_test(deltas_equal_a_load),
+        cmocka_unit_test(shards_send_whole_tensors_and_changes),
         cmocka_unit_test(a_torn_delta_is_followed_by_everything),
         cmocka_unit_test(an_unchanged_epoch_moves_only_what_derives_stage),
         cmocka_unit_test(a_byte_that_no_sender_holds_is_named),

@@ -24,3 +24,5 @@ sync sliced-replicas 4 3 --mode sliced --bucket 1KiB
 sync sharded 4 2 --mode sliced --sharded
 sync sharded-to-one 1 2 --mode sliced --sharded --bucket 1KiB
 sync delta 2 2 --mode delta
+sync sharded-packed 4 2 --sharded
+sync sharded-delta 1 2 --mode delta --sharded
