@@ -29,6 +29,8 @@ struct lp_device_derives {
 __global__ void run_wave(const lp_derive_table table, lp_derive_outcome *outcome, const __grid_constant__ wave w)
 {
     __shared__ unsigned long long first;
+    __shared__ lp_derive_code near_code[LP_DERIVE_NEAR_CODES];
+    __shared__ __align__(16) uint64_t near[LP_DERIVE_NEAR_BYTES / 8];
     uint32_t low = 0, high = w.count;
     while (high - low > 1) {
         const uint32_t middle = (low + high) / 2;
@@ -47,10 +49,16 @@ __global__ void run_wave(const lp_derive_table table, lp_derive_outcome *outcome
     const lp_derive_lane lane = {threadIdx.x, blockDim.x};
     if (threadIdx.x == 0)
         first = INT64_MAX;
-    lp_derive_run_codes(&table, job, lane); /* has a barrier */
+    const uint64_t near_base = job->is_near ? reinterpret_cast<uintptr_t>(near) : 0;
+    const lp_derive_code *code = &table.code[job->first_code];
+    if (job->is_near) {
+        lp_derive_come_near(&table, job, near_code, near_base, lane);
+        code = near_code;
+    }
+    lp_derive_run_codes(&table, job, code, near_base, lane); /* has a barrier */
     if (job->outcome == LP_NONE)
         return;
-    const lp_derive_code *code = &table.code[job->first_code], *c = &code[job->codes - 1];
+    const lp_derive_code *c = &code[job->codes - 1];
     const int64_t mine = lp_derive_first_far(code, c, lane);
     if (mine != INT64_MAX)
         atomicMin(&first, static_cast<unsigned long long>(mine));

@@ -8,8 +8,8 @@
  *
  * A job whose operations are all elementwise and whose regions are dense runs on as many thread blocks as it has work
  * for, element by element, and needs no scratch ("spread"). Any other job runs on one block, node after node, over
- * arrays in scratch that is its own. Everything but the bytes is known at bind, so nothing is uploaded to run jobs and
- * running them can be captured.
+ * arrays in scratch that is its own: next to the processor where they are small ("near"). Everything but the bytes is
+ * known at bind, so nothing is uploaded to run jobs and running them can be captured.
  *
  * Tables are plain data, the interpreter (device_derive_run.h) is one source for host and device.
  */
@@ -23,11 +23,14 @@ enum {
     LP_DERIVE_SPREAD_NODES = 16,                      /* values that a thread keeps for one element */
     LP_DERIVE_BLOCK_ELEMENTS = 8 * LP_DERIVE_THREADS, /* of a spread job, for each block */
     LP_DERIVE_BLOCKS_MAX = 1024,
+    LP_DERIVE_NEAR_CODES = 24,
+    LP_DERIVE_NEAR_BYTES = 8 << 10, /* of scratch */
     LP_DERIVE_JOBS_MAX = 480 /* of one launch: they travel as kernel parameters, in the 4 KiB that every driver takes */
 };
 
 typedef struct lp_derive_code {
-    uint64_t value;  /* address of the value; an offset in scratch while in_scratch is set and it is not placed */
+    uint64_t value;  /* address of the value; an offset in scratch while in_scratch is set and it is not placed, in a
+                      * near job for ever */
     uint64_t work;   /* of a reduction: room for two arrays as long as its operand */
     uint64_t bits;   /* of a constant, and of a check its tolerance */
     int64_t count;   /* elements */
@@ -52,8 +55,9 @@ typedef struct lp_derive_job {
     uint32_t first_scatter, scatters;
     uint32_t outcome; /* of a check; LP_NONE */
     uint32_t blocks;
-    uint64_t result; /* of a spread job: address of its dense destination */
-    bool is_spread;
+    uint64_t result;    /* of a spread job: address of its dense destination */
+    int64_t near_bytes; /* of a near job: its scratch */
+    bool is_spread, is_near;
 } lp_derive_job;
 
 /* What a check found the last time it ran. */

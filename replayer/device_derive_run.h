@@ -59,8 +59,11 @@ LP_DERIVE_FUNCTION bool lp_derive_is_reduction(unsigned op)
 
 /* ---- moves ---- */
 
-LP_DERIVE_FUNCTION void lp_derive_move_words(const lp_derive_table *t, const lp_derive_move *m, lp_derive_lane lane)
+LP_DERIVE_FUNCTION void lp_derive_move_words(const lp_derive_table *t, const lp_derive_move *m, uint64_t near_base,
+                                             lp_derive_lane lane)
 {
+    const uint64_t source = m->from + (m->from_scratch ? near_base : 0),
+                   target = m->to + (m->to_scratch ? near_base : 0);
     for (int64_t i = lane.index; i < m->words; i += lane.count) {
         int64_t left = i, from = 0, to = 0;
         for (uint32_t k = 0; k < m->rank; k++) {
@@ -70,7 +73,7 @@ LP_DERIVE_FUNCTION void lp_derive_move_words(const lp_derive_table *t, const lp_
             from += step * mode->src_stride;
             to += step * mode->dst_stride;
         }
-        lp_derive_store(m->to + (uint64_t)to, m->word, lp_derive_load(m->from + (uint64_t)from, m->word));
+        lp_derive_store(target + (uint64_t)to, m->word, lp_derive_load(source + (uint64_t)from, m->word));
     }
 }
 
@@ -187,12 +190,26 @@ LP_DERIVE_FUNCTION void lp_derive_note(const lp_derive_code *code, const lp_deri
     outcome->b = is_far ? lp_f32_of_bits((uint32_t)lp_derive_operand(code, c, 1, first)) : 0.0f;
 }
 
-/* Everything of a job but checks, which end in a comparison over all threads. */
-LP_DERIVE_FUNCTION void lp_derive_run_codes(const lp_derive_table *t, const lp_derive_job *job, lp_derive_lane lane)
+/* Brings a near job's codes and its scratch, zeroed, to `code` and `near_base`, which all threads share. */
+LP_DERIVE_FUNCTION void lp_derive_come_near(const lp_derive_table *t, const lp_derive_job *job, lp_derive_code *code,
+                                            uint64_t near_base, lp_derive_lane lane)
 {
-    const lp_derive_code *code = &t->code[job->first_code];
+    for (int64_t i = lane.index; i < job->near_bytes / 8; i += lane.count)
+        lp_derive_store(near_base + (uint64_t)i * 8, 8, 0);
+    for (int64_t n = lane.index; n < job->codes; n += lane.count) {
+        code[n] = t->code[job->first_code + n];
+        code[n].value += code[n].in_scratch ? near_base : 0;
+        code[n].work += near_base;
+    }
+    LP_DERIVE_BARRIER();
+}
+
+/* Everything of a job but checks, which end in a comparison over all threads. near_base: 0 where it is not near. */
+LP_DERIVE_FUNCTION void lp_derive_run_codes(const lp_derive_table *t, const lp_derive_job *job,
+                                            const lp_derive_code *code, uint64_t near_base, lp_derive_lane lane)
+{
     for (uint32_t g = 0; g < job->gathers; g++)
-        lp_derive_move_words(t, &t->move[job->first_gather + g], lane);
+        lp_derive_move_words(t, &t->move[job->first_gather + g], near_base, lane);
     LP_DERIVE_BARRIER();
     for (uint32_t n = 0; n < job->codes; n++) {
         const lp_derive_code *c = &code[n];
@@ -213,7 +230,7 @@ LP_DERIVE_FUNCTION void lp_derive_run_codes(const lp_derive_table *t, const lp_d
         LP_DERIVE_BARRIER();
     }
     for (uint32_t s = 0; s < job->scatters; s++)
-        lp_derive_move_words(t, &t->move[job->first_scatter + s], lane);
+        lp_derive_move_words(t, &t->move[job->first_scatter + s], near_base, lane);
 }
 
 #endif

@@ -196,6 +196,26 @@ static lp_status compile(lp_derive_table *t, lp_derive_job *job, const lp_derive
                      err);
 }
 
+/* Offsets of a near job count from its own scratch, which is no part of the table's. */
+static void bring_near(lp_derive_table *t, lp_derive_job *job, int64_t scratch)
+{
+    const int64_t bytes = t->scratch_bytes - scratch;
+    if (job->is_spread || bytes > LP_DERIVE_NEAR_BYTES || job->codes > LP_DERIVE_NEAR_CODES)
+        return;
+    for (uint32_t n = 0; n < job->codes; n++) {
+        lp_derive_code *c = &t->code[job->first_code + n];
+        c->value -= c->in_scratch ? (uint64_t)scratch : 0;
+        c->work -= c->group > 1 ? (uint64_t)scratch : 0;
+    }
+    for (uint32_t g = 0; g < job->gathers; g++)
+        t->move[job->first_gather + g].to -= (uint64_t)scratch;
+    for (uint32_t k = 0; k < job->scatters; k++)
+        t->move[job->first_scatter + k].from -= t->move[job->first_scatter + k].from_scratch ? (uint64_t)scratch : 0;
+    job->is_near = true;
+    job->near_bytes = bytes;
+    t->scratch_bytes = scratch;
+}
+
 lp_status lp_derive_table_add(lp_derive_table *t, const lp_derive *derive, const uint64_t *region, uint64_t dest,
                               lp_error *err)
 {
@@ -205,21 +225,31 @@ lp_status lp_derive_table_add(lp_derive_table *t, const lp_derive *derive, const
     if (!lp_grow(t->alloc, (void **)&t->code, &t->code_capacity, t->codes + derive->nnode, sizeof *t->code) ||
         !lp_grow(t->alloc, (void **)&t->job, &t->job_capacity, t->jobs + 1, sizeof *t->job))
         return lp_fail_memory(err);
+    const int64_t scratch = t->scratch_bytes;
     LP_TRY(compile(t, &job, derive, region, dest, err));
+    bring_near(t, &job, scratch);
     t->job[t->jobs++] = job;
     return LP_OK;
 }
 
+static void place_job(lp_derive_table *t, const lp_derive_job *job, uint64_t scratch)
+{
+    for (uint32_t n = 0; n < job->codes; n++) {
+        lp_derive_code *c = &t->code[job->first_code + n];
+        c->value += c->in_scratch ? scratch : 0;
+        c->work += scratch; /* unused where the code is no reduction */
+    }
+    for (uint32_t g = 0; g < job->gathers; g++)
+        t->move[job->first_gather + g].to += scratch;
+    for (uint32_t k = 0; k < job->scatters; k++)
+        t->move[job->first_scatter + k].from += t->move[job->first_scatter + k].from_scratch ? scratch : 0;
+}
+
 void lp_derive_table_place(lp_derive_table *t, uint64_t scratch)
 {
-    for (int64_t i = 0; i < t->codes; i++) {
-        t->code[i].value += t->code[i].in_scratch ? scratch : 0;
-        t->code[i].work += scratch; /* unused where the code is no reduction */
-    }
-    for (int64_t i = 0; i < t->moves; i++) {
-        t->move[i].from += t->move[i].from_scratch ? scratch : 0;
-        t->move[i].to += t->move[i].to_scratch ? scratch : 0;
-    }
+    for (int64_t j = 0; j < t->jobs; j++)
+        if (!t->job[j].is_near)
+            place_job(t, &t->job[j], scratch);
 }
 
 void lp_derive_table_free(lp_derive_table *t)
@@ -239,9 +269,17 @@ void lp_derive_run_host(const lp_derive_table *t, uint32_t number, lp_derive_out
         lp_derive_run_spread(t, job, lane);
         return;
     }
-    lp_derive_run_codes(t, job, lane);
+    lp_derive_code near_code[LP_DERIVE_NEAR_CODES];
+    uint64_t near[LP_DERIVE_NEAR_BYTES / 8 + 2];
+    const uint64_t near_base = job->is_near ? ((uintptr_t)near + 15) / 16 * 16 : 0;
+    const lp_derive_code *code = &t->code[job->first_code];
+    if (job->is_near) {
+        lp_derive_come_near(t, job, near_code, near_base, lane);
+        code = near_code;
+    }
+    lp_derive_run_codes(t, job, code, near_base, lane);
     if (job->outcome != LP_NONE) {
-        const lp_derive_code *code = &t->code[job->first_code], *c = &code[job->codes - 1];
+        const lp_derive_code *c = &code[job->codes - 1];
         lp_derive_note(code, c, lp_derive_first_far(code, c, lane), &outcome[job->outcome]);
     }
 }

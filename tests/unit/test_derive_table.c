@@ -14,7 +14,7 @@ static void test_random_programs(void **state)
     const char *text = getenv("LOADPLAN_TEST_SEED");
     const uint64_t first = text != NULL ? strtoull(text, NULL, 10) : (uint64_t)time(NULL);
     uint64_t random = first;
-    int spread = 0, checks = 0, failed = 0;
+    int spread = 0, near = 0, checks = 0, failed = 0;
     uint8_t *block = malloc(PROGRAM_REGION), *have = malloc(PROGRAM_RESULT), *want = malloc(PROGRAM_RESULT);
     print_message("seed %llu\n", (unsigned long long)first);
     for (int n = 0; n < PROGRAMS; n++) {
@@ -46,14 +46,16 @@ static void test_random_programs(void **state)
             }
         }
         spread += t.job[0].is_spread;
+        near += t.job[0].is_near;
         if (memcmp(have, want, PROGRAM_RESULT) != 0)
             fail_msg("seed %llu: program %d of %u nodes differs", (unsigned long long)first, n, p.derive.nnode);
         free(scratch);
         lp_derive_table_free(&t);
         free_program(&p);
     }
-    print_message("%d spread, %d checks, %d of them failed\n", spread, checks, failed);
-    assert_true(spread > PROGRAMS / 20 && checks > PROGRAMS / 10 && failed > checks / 10 && failed < checks);
+    print_message("%d spread, %d near, %d checks, %d of them failed\n", spread, near, checks, failed);
+    assert_true(spread > PROGRAMS / 20 && near > PROGRAMS / 10 && spread + near < PROGRAMS * 19 / 20 &&
+                checks > PROGRAMS / 10 && failed > checks / 10 && failed < checks);
     free(block);
     free(have);
     free(want);
