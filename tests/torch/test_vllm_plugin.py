@@ -45,6 +45,22 @@ def leave_state(folder, load_format, cache):
     return [llm.llm_engine.model_executor.driver_worker.worker.model_runner.get_model().was_loaded for llm in (first, again)]
 
 
+def with_another_rank(folder, cache, other):
+    """One process that hears what a second rank says."""
+    import loadplan.vllm_plugin as plugin
+    plugin._exchange = lambda mine: [mine, other(mine)]
+    return run(folder, "loadplan", cache)
+
+
+def says_it_failed(mine):
+    return {"error": "there is no trace '/traces/1.lpt'"}
+
+
+def was_recorded_by_an_older_one(mine):
+    import dataclasses
+    return {**mine, "header": dataclasses.replace(mine["header"], loader_version="0.31.0")}
+
+
 class Plugin(unittest.TestCase):
     def setUp(self):
         self.root = tempfile.TemporaryDirectory()
@@ -97,6 +113,14 @@ class Plugin(unittest.TestCase):
         got, _, lines = in_child(run, self.first, "loadplan", self.cache, path + ".none")
         self.assertEqual(got, expected)
         self.assertTrue(any("there is no trace" in line for line in lines), lines)
+
+    def test_ranks_that_disagree(self):
+        expected, _, _ = in_child(run, self.first, "auto", self.cache)
+        for other, text in ((says_it_failed, "for everything: rank 1: there is no trace"),
+                            (was_recorded_by_an_older_one, "for everything: rank 1 has a trace of another loader")):
+            got, _, lines = in_child(with_another_rank, self.first, self.cache, other)
+            self.assertEqual(got, expected)
+            self.assertTrue(any(text in line for line in lines), lines)
 
     def test_python_state(self):
         self.assertEqual(in_child(leave_state, self.first, "loadplan", self.cache), [True, True])
