@@ -6,43 +6,58 @@
 
 #include "replayer/transport_wire.h"
 
+#include <pthread.h>
+
+/* A chunk of this rank's share, read by a thread of its own while the one before is exchanged. */
+typedef struct reading {
+    const struct start *x;
+    uint8_t *buffer;
+    int64_t *offset; /* where each stretch of the chunk stands in the buffer; NULL: there is no chunk */
+    int64_t chunk, bytes;
+    pthread_t thread;
+    bool is_running;
+    lp_status status;
+    lp_error err;
+} reading;
+
 typedef struct start {
     lp_sync *s;
     lp_cold_world world;
     lp_session *session;
     const lp_sync_source *source;
-    uint8_t *chunk; /* what this rank has read */
+    reading read[2];
     lp_outflow out;
     lp_inflow in;
 } start;
 
 /* Where a byte of the chunk stands: the stretches of a chunk are in order of names and bytes. */
-static const uint8_t *find_in_chunk(const start *x, const lp_frame_span *frame, const int64_t *offset, uint32_t name,
-                                    int64_t lo)
+static const uint8_t *find_in_chunk(const reading *r, uint32_t name, int64_t lo)
 {
+    const lp_pieces *share = &r->x->world.read;
+    const lp_frame_span *frame = &share->frame[r->chunk];
     int64_t low = 0, high = frame->count; /* the last stretch that begins at or before it */
     while (high - low > 1) {
         const int64_t middle = low + (high - low) / 2;
-        const lp_piece *p = &x->world.read.piece[frame->first + middle];
+        const lp_piece *p = &share->piece[frame->first + middle];
         if (p->name < name || (p->name == name && p->lo <= lo))
             low = middle;
         else
             high = middle;
     }
-    const lp_piece *p = &x->world.read.piece[frame->first + low];
+    const lp_piece *p = &share->piece[frame->first + low];
     /* A stretch may be several runs: those of a union with even gaps. */
     const int64_t step = p->count > 1 ? (lo - p->lo) / p->stride : 0;
-    return x->chunk + offset[low] + step * p->run + (lo - p->lo - step * p->stride);
+    return r->buffer + r->offset[low] + step * p->run + (lo - p->lo - step * p->stride);
 }
 
 /* Packs what one receiver needs of the chunk. */
-static void pack(const start *x, int64_t chunk, const int64_t *offset, const lp_pieces *p, uint8_t *to)
+static void pack(const reading *r, const lp_pieces *p, uint8_t *to)
 {
-    const lp_frame_span *read = &x->world.read.frame[chunk], *want = &p->frame[chunk];
+    const lp_frame_span *want = &p->frame[r->chunk];
     for (int64_t i = want->first; i < want->first + want->count; i++) {
         const lp_piece *piece = &p->piece[i];
         for (int64_t k = 0; k < piece->count; k++) {
-            memcpy(to, find_in_chunk(x, read, offset, piece->name, piece->lo + k * piece->stride), (size_t)piece->run);
+            memcpy(to, find_in_chunk(r, piece->name, piece->lo + k * piece->stride), (size_t)piece->run);
             to += piece->run;
         }
     }
@@ -63,35 +78,67 @@ static lp_status push_pieces(const start *x, const lp_pieces *p, int64_t chunk, 
     return LP_OK;
 }
 
-/* Reads a chunk; *offset (the caller's to release) gets where each of its stretches stands. */
-static lp_status read_chunk(start *x, int64_t chunk, int64_t **offset, int64_t *bytes, lp_error *err)
+static void *read_chunk(void *context)
 {
-    const lp_frame_span *f = &x->world.read.frame[chunk];
+    reading *r = context;
+    const start *x = r->x;
+    r->status = lp_sync_read_frame(x->s, x->source, &x->world.read, &x->world.read.frame[r->chunk], r->buffer, &r->err);
+    return NULL;
+}
+
+/* Begins to read a chunk of this rank, if it has so many. */
+static lp_status begin_reading(start *x, reading *r, int64_t chunk, lp_error *err)
+{
     int64_t at = 0;
-    *offset = lp_allocate(x->s->alloc, ((size_t)f->count + 1) * sizeof **offset);
-    if (*offset == NULL)
+    if (chunk >= x->world.chunks[x->world.rank])
+        return LP_OK;
+    const lp_frame_span *f = &x->world.read.frame[chunk];
+    r->offset = lp_allocate(x->s->alloc, ((size_t)f->count + 1) * sizeof *r->offset);
+    if (r->offset == NULL)
         return lp_fail_memory(err);
     for (int64_t i = 0; i < f->count; i++) {
-        (*offset)[i] = at;
+        r->offset[i] = at;
         at += lp_piece_bytes(&x->world.read.piece[f->first + i]);
     }
-    *bytes += at;
-    return lp_sync_read_frame(x->s, x->source, &x->world.read, f, x->chunk, err);
+    r->x = x;
+    r->chunk = chunk;
+    r->bytes = at;
+    r->is_running = pthread_create(&r->thread, NULL, read_chunk, r) == 0;
+    if (!r->is_running)
+        (void)read_chunk(r); /* without a thread it is only slower */
+    return LP_OK;
+}
+
+static lp_status end_reading(reading *r, lp_error *err)
+{
+    if (r->is_running)
+        pthread_join(r->thread, NULL);
+    r->is_running = false;
+    if (r->offset != NULL && r->status != LP_OK && err != NULL)
+        *err = r->err;
+    return r->offset == NULL ? LP_OK : r->status;
+}
+
+static void forget_reading(const start *x, reading *r)
+{
+    (void)end_reading(r, NULL);
+    lp_release(x->s->alloc, r->offset);
+    r->offset = NULL;
 }
 
 /* Frames of one pair of ranks are numbered by chunk. */
-static lp_status exchange_chunk(start *x, int64_t chunk, const int64_t *offset, lp_error *err)
+static lp_status exchange_chunk(start *x, int64_t chunk, const reading *r, lp_error *err)
 {
     const lp_cold_world *w = &x->world;
     for (int32_t step = 0; step < w->ranks; step++) {
         const int32_t to = (w->rank + step) % w->ranks, from = (w->rank - step + w->ranks) % w->ranks;
-        const bool sends = offset != NULL && w->out[to].frame[chunk].bytes > 0;
+        const bool sends = r->offset != NULL && w->out[to].frame[chunk].bytes > 0;
         const bool gets = chunk < w->chunks[from] && w->in[from].frame[chunk].bytes > 0;
         if (step == 0) {
             if (gets) { /* its own part */
                 uint8_t *bucket = NULL;
                 LP_TRY(lp_out_bucket(&x->out, &bucket, err));
-                pack(x, chunk, offset, &w->out[to], bucket);
+                pack(r, &w->out[to], bucket);
                 LP_TRY(push_pieces(x, &w->in[from], chunk, bucket, err));
             }
             continue;
@@ -101,7 +148,7 @@ static lp_status exchange_chunk(start *x, int64_t chunk, const int64_t *offset, 
         if (sends) {
             uint8_t *bucket = NULL;
             LP_TRY(lp_out_bucket(&x->out, &bucket, err));
-            pack(x, chunk, offset, &w->out[to], bucket);
+            pack(r, &w->out[to], bucket);
             LP_TRY(lp_out_send(&x->out, &to, 1, chunk, w->out[to].frame[chunk].bytes, 0, err));
         }
         if (gets) {
@@ -121,14 +168,19 @@ static lp_status exchange_all(start *x, int64_t *bytes_read, lp_error *err)
     lp_status status = LP_OK;
     for (int32_t i = 0; i < w->ranks; i++)
         chunks = w->chunks[i] > chunks ? w->chunks[i] : chunks;
+    status = begin_reading(x, &x->read[0], 0, err);
     for (int64_t chunk = 0; chunk < chunks && status == LP_OK; chunk++) {
-        int64_t *offset = NULL;
-        if (chunk < w->chunks[w->rank])
-            status = read_chunk(x, chunk, &offset, bytes_read, err);
+        reading *now = &x->read[chunk % 2];
+        status = end_reading(now, err);
         if (status == LP_OK)
-            status = exchange_chunk(x, chunk, offset, err);
-        lp_release(x->s->alloc, offset);
+            status = begin_reading(x, &x->read[(chunk + 1) % 2], chunk + 1, err);
+        if (status == LP_OK)
+            status = exchange_chunk(x, chunk, now, err);
+        *bytes_read += now->offset != NULL ? now->bytes : 0;
+        forget_reading(x, now);
     }
+    for (int i = 0; i < 2; i++)
+        forget_reading(x, &x->read[i]);
     return status == LP_OK ? lp_out_drain(&x->out, err) : status;
 }
 
@@ -181,9 +233,11 @@ static lp_status start_together(start *x, lp_plan *plan, const lp_checkpoint *ch
     lp_world_bytes_free(&needs);
     LP_TRY(status);
     report->costs = x->world.costs;
-    x->chunk = lp_allocate(s->alloc, (size_t)s->bucket);
-    if (x->chunk == NULL)
-        return lp_fail_memory(err);
+    for (int i = 0; i < 2; i++) {
+        x->read[i].buffer = lp_allocate(s->alloc, (size_t)s->bucket);
+        if (x->read[i].buffer == NULL)
+            return lp_fail_memory(err);
+    }
     status = load(x, plan, checkpoint, o, report, err);
     if (status != LP_OK && x->session != NULL)
         lp_abort(x->session, err->text);
@@ -216,7 +270,8 @@ lp_status lp_sync_cold(lp_sync *s, lp_plan *plan, const lp_checkpoint *checkpoin
     r.bytes_moved = s->report.bytes_moved;
     lp_out_free(&x.out);
     lp_cold_world_free(&x.world);
-    lp_release(s->alloc, x.chunk);
+    for (int i = 0; i < 2; i++)
+        lp_release(s->alloc, x.read[i].buffer);
     lp_sync_source_close(&source);
     if (report != NULL)
         *report = r;

@@ -4,6 +4,8 @@
 
 #include "traces/base.h"
 
+#include <unistd.h>
+
 enum { RANKS_MAX = 80 };
 
 typedef struct world {
@@ -368,6 +370,127 @@ static void a_byte_that_no_sender_holds_is_named(void **state)
     close_world(&w);
 }
 
+/* ---- cold starts ---- */
+
+/* The payload as a safetensors file. */
+static void write_checkpoint(const char *path, const payload *p)
+{
+    char header[8192];
+    size_t used = 0;
+    int64_t at = 0;
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    for (int64_t t = 0; t < lp_checkpoint_count(p->catalogue); t++) {
+        const lp_checkpoint_tensor *x = lp_checkpoint_at(p->catalogue, t);
+        used += (size_t)snprintf(header + used, sizeof header - used, "%c\"%s\":{\"dtype\":\"%s\",\"shape\":[",
+                                 t == 0 ? '{' : ',', x->name, lp_dtype_name(x->dtype));
+        for (int k = 0; k < x->ndim; k++)
+            used += (size_t)snprintf(header + used, sizeof header - used, "%s%lld", k > 0 ? "," : "",
+                                     (long long)x->shape[k]);
+        used += (size_t)snprintf(header + used, sizeof header - used, "],\"data_offsets\":[%lld,%lld]}", (long long)at,
+                                 (long long)(at + x->bytes));
+        at += x->bytes;
+    }
+    used += (size_t)snprintf(header + used, sizeof header - used, "}");
+    while (used % 8 != 0)
+        header[used++] = ' ';
+    const uint64_t bytes = used;
+    assert_int_equal(fwrite(&bytes, 8, 1, f), 1);
+    assert_int_equal(fwrite(header, 1, used, f), used);
+    for (int64_t t = 0; t < lp_checkpoint_count(p->catalogue); t++) {
+        const int64_t size = lp_checkpoint_at(p->catalogue, t)->bytes;
+        assert_int_equal(fwrite(p->data[t], 1, (size_t)size, f), size);
+    }
+    assert_int_equal(fclose(f), 0);
+}
+
+typedef struct starter {
+    lp_transport transport;
+    const lp_trace *trace;
+    const char *path;
+    int64_t bucket;
+    rank_memory memory;
+    lp_cold_world_report report;
+    lp_status status;
+    lp_error err;
+} starter;
+
+static void *run_starter(void *context)
+{
+    starter *x = context;
+    lp_checkpoint *c = NULL;
+    lp_sync *s = NULL;
+    const lp_sync_options o = {.is_sender = true, .bucket = x->bucket};
+    x->status = lp_checkpoint_open(&c, x->path, &x->err);
+    if (x->status == LP_OK)
+        x->status = lp_sync_open(&s, &x->transport, x->trace, &o, &x->err);
+    if (x->status == LP_OK)
+        x->status = lp_sync_cold(s, x->memory.plan, c, NULL, NULL, &x->report, &x->err);
+    lp_sync_close(s);
+    lp_transport_close(&x->transport);
+    lp_checkpoint_close(c);
+    return NULL;
+}
+
+static void start_world(const lp_trace *t, const payload *p, int ranks, const char *path, int64_t bucket, bool is_torn)
+{
+    starter x[RANKS_MAX];
+    lp_transport transport[RANKS_MAX];
+    pthread_t thread[RANKS_MAX];
+    assert_ok(lp_transport_local(transport, ranks, ranks, 20000000000, NULL, ERR));
+    for (int i = 0; i < ranks; i++) {
+        x[i] = (starter){.transport = transport[i], .trace = t, .path = path, .bucket = bucket};
+        x[i].memory = bind_rank(t, i);
+        assert_int_equal(pthread_create(&thread[i], NULL, run_starter, &x[i]), 0);
+    }
+    for (int i = 0; i < ranks; i++)
+        pthread_join(thread[i], NULL);
+    for (int i = 0; i < ranks; i++) {
+        if ((x[i].status != LP_OK) != is_torn)
+            fail_msg("rank %d of %d: %s: %s", i, ranks, lp_status_name(x[i].status), x[i].err.text);
+        if (!is_torn) {
+            rank_memory want = bind_rank(t, i);
+            load_whole(&want, p);
+            assert_same_memory(&x[i].memory, &want, "cold start", i);
+            free_rank(&want);
+            assert_true(x[i].report.bytes_read_by_all <=
+                        x[i].report.costs.bytes_union + x[i].report.costs.bytes_union / 20);
+            assert_int_equal(x[i].report.bytes_read_by_all, x[i].report.costs.bytes_read);
+        }
+        free_rank(&x[i].memory);
+    }
+}
+
+static void ranks_that_start_together_read_each_byte_once(void **state)
+{
+    static const sharding shape[] = {
+        {1, 1, 1, 1, false, false}, {1, 1, 1, 4, false, false}, {1, 1, 2, 2, false, true}, {1, 1, 4, 2, false, false}};
+    char path[] = "/tmp/loadplan-sync-XXXXXX";
+    lp_checkpoint *c = make_model();
+    payload p = make_payload(c, 1);
+    (void)state;
+    const int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    char file[64];
+    snprintf(file, sizeof file, "%s.safetensors", path);
+    write_checkpoint(file, &p);
+    for (size_t i = 0; i < sizeof shape / sizeof *shape; i++)
+        for (int64_t bucket = 512; bucket <= 1 << 20; bucket *= 32) {
+            lp_trace *t = record_layout(c, shape[i].to_dp, shape[i].to_tp, shape[i].to_ep);
+            start_world(t, &p, shape[i].to_dp * shape[i].to_tp, file, bucket, false);
+            lp_trace_close(t);
+        }
+    /* A rank that finds no file ends it for all. */
+    lp_trace *t = record_layout(c, 2, 2, true);
+    start_world(t, &p, 4, "/nowhere/model.safetensors", 4096, true);
+    lp_trace_close(t);
+    remove(file);
+    remove(path);
+    close(fd);
+    free_payload(&p);
+    lp_checkpoint_close(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -377,6 +500,7 @@ int main(void)
         cmocka_unit_test(sliced_epochs_from_replicas),
         cmocka_unit_test(a_world_of_64_ranks),
         cmocka_unit_test(deltas_equal_a_load),
+        cmocka_unit_test(ranks_that_start_together_read_each_byte_once),
         cmocka_unit_test(shards_send_whole_tensors_and_changes),
         cmocka_unit_test(a_torn_delta_is_followed_by_everything),
         cmocka_unit_test(an_unchanged_epoch_moves_only_what_derives_stage),
