@@ -26,3 +26,10 @@ void loader_megamoe(lp_rules *l)
     rules_module_if_stored(l, "norm");
     rules_draft_layers(l);
 }
+
+/* The same with experts packed by tiles, as lp_megamoe reads them fastest. */
+void loader_megamoe_sm90(lp_rules *l)
+{
+    l->expert_tiles = true;
+    loader_megamoe(l);
+}

@@ -183,7 +183,7 @@ static int run_record(lp_cli *cli)
 
 static const lp_option record_options[] = {
     {"checkpoint", 0, "PATH", NULL, "safetensors file, index, folder, or an old trace (its catalogue)"},
-    {"loader", 0, "NAME", "auto|bert|dense|falcon|gpt2|mamba|megamoe|moe|neox",
+    {"loader", 0, "NAME", "auto|bert|dense|falcon|gpt2|mamba|megamoe|megamoe-sm90|moe|neox",
      "built-in loader; auto chooses by config.json"},
     {"config", 0, "FILE", NULL, "the model's config.json; default: the one beside the checkpoint"},
     {"tp", 0, "N", NULL, "tensor-parallel ranks (1)"},

@@ -28,6 +28,7 @@ typedef struct lp_rules {
     int64_t layers;
     int32_t slots;          /* 0: as many as the experts need */
     int expert_kinds;       /* how many of the kinds of rules_experts_index.h the loader knows; 0: MegaMoE's */
+    bool expert_tiles;      /* MegaMoE's experts packed by tiles for Hopper */
     rules_experts *experts; /* made at first use, for all scopes */
     uint8_t *taken;         /* by catalogue index: some rule took the name up, in any scope */
 } lp_rules;
@@ -207,6 +208,7 @@ void loader_falcon(lp_rules *l);
 void loader_gpt2(lp_rules *l);
 void loader_mamba(lp_rules *l);
 void loader_megamoe(lp_rules *l);
+void loader_megamoe_sm90(lp_rules *l);
 void loader_moe(lp_rules *l);
 void loader_neox(lp_rules *l);
 

@@ -19,6 +19,7 @@ static const float DUMMY_SCALE_2 = 1e-3f, DUMMY_INPUT_SCALE = 1.0f;
 typedef struct expert_format {
     const char *name;
     const char *layout[2][2]; /* [first or second projection][weight or scale] */
+    const char *tiles[2][2];  /* the same, packed for Hopper */
     int64_t values_per_scale; /* along the input dimension */
     bool has_global_scales;
 } expert_format;
@@ -26,12 +27,14 @@ typedef struct expert_format {
 static const expert_format NVFP4 = {
     .name = "NVFP4",
     .layout = {{"nvfp4_l1_weight", "nvfp4_l1_scale"}, {"nvfp4_l2_weight", "nvfp4_l2_scale"}},
+    .tiles = {{"nvfp4_sm90_l1_weight", "nvfp4_sm90_l1_scale"}, {"nvfp4_sm90_l2_weight", "nvfp4_sm90_l2_scale"}},
     .values_per_scale = 16,
     .has_global_scales = true,
 };
 static const expert_format MXFP4 = {
     .name = "MXFP4",
     .layout = {{"mxfp4_l1_weight", "mxfp4_l1_scale"}, {"mxfp4_l2_weight", "mxfp4_l2_scale"}},
+    .tiles = {{"mxfp4_sm90_l1_weight", "mxfp4_sm90_l1_scale"}, {"mxfp4_sm90_l2_weight", "mxfp4_sm90_l2_scale"}},
     .values_per_scale = 32,
 };
 
@@ -178,7 +181,8 @@ static void load_blocks(const expert_layer *e)
     static const char *const name[2][2] = {{"w13_weight", "w13_weight_scale"}, {"w2_weight", "w2_weight_scale"}};
     for (int second = 0; second < 2; second++) {
         for (int kind = EXPERT_WEIGHT; kind <= EXPERT_SCALE; kind++) {
-            const lp_layout *layout = lp_layout_find(e->format->layout[second][kind]);
+            const lp_layout *layout =
+                lp_layout_find(e->l->expert_tiles ? e->format->tiles[second][kind] : e->format->layout[second][kind]);
             const lp_tensor into = declare_layout(e, name[second][kind], layout);
             if (second) {
                 load_projection(e, into, layout, EXPERT_DOWN, kind);

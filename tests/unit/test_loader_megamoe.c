@@ -3,6 +3,8 @@
  * The `megamoe` loader. Where bytes must lie is computed here by the closed formulas of the kernels' row maps, not by
  * the layout table that the loader uses.
  */
+#include "layouts/layout_index.h"
+
 #include "test_loader_run.h"
 
 enum { H = 256, I = 256, E = 4, LAYERS = 2 };
@@ -90,6 +92,25 @@ static void assert_expert(run *x, const model *m, int layer, int64_t slot, int64
     }
 }
 
+/* The same packed by tiles: 128 columns of a row are one run. */
+static void assert_tiles(run *x, const model *m, int layer, int64_t slot, int64_t e)
+{
+    const int64_t bytes[2] = {64, m->nvfp4 ? 8 : 4}; /* of a row and step: codes, scales */
+    static const char *const kind[2] = {"weight", "weight_scale"};
+    for (int p = 0; p < 3; p++)
+        for (int k = 0; k < 2; k++) {
+            char dest[64];
+            snprintf(dest, sizeof dest, "layers.%d.mlp.experts.%s_%s", layer, p < 2 ? "w13" : "w2", kind[k]);
+            const int64_t rows = p < 2 ? I : H, steps = (p < 2 ? H : I) / 128;
+            for (int64_t r = 0; r < rows; r++)
+                for (int64_t s = 0; s < steps; s++)
+                    assert_source(x, dest,
+                                  lp_tile_byte(slot, p < 2 ? lp_row_gran8(p, r) : r, s * bytes[k], p < 2 ? 2 * I : H,
+                                               steps, bytes[k]),
+                                  expert_name(m, layer, e, p, kind[k]), (r * steps + s) * bytes[k], bytes[k]);
+        }
+}
+
 static const lp_destination *expert_dest(run *x, int layer, const char *name)
 {
     return dest_of(x, named("layers.%d.mlp.experts.%s", layer, name));
@@ -131,6 +152,30 @@ static void nvfp4_over_expert_ranks(void **state)
     assert_complete(t);
     lp_trace_close(t);
     lp_checkpoint_close(c);
+}
+
+static void experts_packed_by_tiles(void **state)
+{
+    (void)state;
+    const model *const models[] = {&NVFP4, &MXFP4};
+    for (int n = 0; n < 2; n++) {
+        lp_checkpoint *c = experts(models[n]);
+        seal_checkpoint(c);
+        lp_trace *t =
+            load(c, (lp_loader_options){.loader = "megamoe-sm90", .layout = {.dp = 2, .expert_parallel = true}}, "{}");
+        run x = run_scope(t, 1);
+        assert_all_written_once(&x);
+        for (int64_t slot = 0; slot < 2; slot++)
+            assert_tiles(&x, models[n], 0, slot, 2 + slot);
+        const lp_destination *const d = dest_of(&x, "layers.0.mlp.experts.w2_weight_scale");
+        assert_string_equal(d->layout, n == 0 ? "nvfp4_sm90_l2_scale" : "mxfp4_sm90_l2_scale");
+        assert_int_equal(d->layout_version, 1);
+        assert_int_equal(x.rows->nrefusal, 0);
+        free_run(&x);
+        assert_complete(t);
+        lp_trace_close(t);
+        lp_checkpoint_close(c);
+    }
 }
 
 static void nvfp4_destinations_are_what_kernels_take(void **state)
@@ -524,6 +569,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nvfp4_over_expert_ranks),
+        cmocka_unit_test(experts_packed_by_tiles),
         cmocka_unit_test(nvfp4_destinations_are_what_kernels_take),
         cmocka_unit_test(nvfp4_derives),
         cmocka_unit_test(scalars_may_be_vectors_of_one),
