@@ -234,17 +234,25 @@ static int run_in_folder(bench_run *run)
 
 /* ---- the command ---- */
 
+/* Whether `name` is the bench's, or the group before its first dots. */
+static bool is_of(const lp_bench *bench, const char *name)
+{
+    const size_t length = strlen(name);
+    return strncmp(bench->name, name, length) == 0 && (bench->name[length] == '\0' || bench->name[length] == '.');
+}
+
 static int choose(bench_run *run)
 {
     lp_cli *cli = run->cli;
     for (int a = 0; a < cli->argument_count; a++) {
         const bool is_all = strcmp(cli->argument[a], "all") == 0;
-        const int index = is_all ? 0 : find(run, cli->argument[a]);
-        if (index < 0)
+        bool is_known = false;
+        for (int i = 0; i < run->count; i++)
+            if (is_all ? !run->bench[i]->is_apart : is_of(run->bench[i], cli->argument[a]))
+                is_known = run->is_wanted[i] = true;
+        if (!is_known)
             return lp_cli_usage(cli, "there is no bench '%s'; 'loadplan bench --list' names them",
                                 lp_cli_clean(cli->argument[a]));
-        for (int i = 0; i < run->count; i++)
-            run->is_wanted[i] |= is_all || i == index;
     }
     if (cli->argument_count == 0)
         return lp_cli_usage(cli, "which bench? 'all', or a name of 'loadplan bench --list'");
@@ -328,6 +336,8 @@ const lp_command lp_bench_command = {
         "Prints one line for each bench: the size of one operation, how often it was timed, the fastest, the middle "
         "and the slowest time, the rate of the fastest, the value with its bar, and the peak of memory. "
         "docs/performance.md defines every column.\n\n"
+        "A name stands for all benches that begin with it and a dot. Those that need a GPU (megamoe) are not part of "
+        "'all'.\n\n"
         "Exit codes: 0 all ran, also where a bar is missed; 1 a result was wrong, or with --gate a bar was missed; "
         "4 no memory or no place for files.\n\n"
         "Example:  loadplan bench trace.record trace.check --format=json",

@@ -47,6 +47,7 @@ typedef struct lp_bench {
     const char *needs;   /* the bench whose file it reads, run before it; or NULL */
     lp_bench_fn prepare; /* makes its files, untimed and in a process of its own; `result` is unused; or NULL */
     lp_bench_fn run;
+    bool is_apart; /* not part of 'all': it needs a GPU */
 } lp_bench;
 
 /* The rooms' tables; main.c joins them. */
@@ -55,7 +56,7 @@ typedef struct lp_bench_table {
     int count;
 } lp_bench_table;
 
-extern const lp_bench_table lp_trace_benches, lp_recorder_benches, lp_replayer_benches;
+extern const lp_bench_table lp_trace_benches, lp_recorder_benches, lp_replayer_benches, lp_kernel_benches;
 
 /* Tells the bench command which tables there are, in the order of its report. The array must stay. */
 void lp_bench_join(const lp_bench_table *const *tables, int count);
