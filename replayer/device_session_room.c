@@ -23,6 +23,9 @@ bool lp_device_is_last(const lp_session *s, uint32_t entry)
 
 /* ---- what units still need ---- */
 
+/* A unit's part in a play. */
+enum { NOT_IN_PLAY = 0, IN_PLAY, COMMITTED };
+
 /* Still to come, and without a slot. */
 static bool is_coming(const lp_session *s, uint32_t entry)
 {
@@ -64,22 +67,6 @@ static bool came_in_play(const lp_device_session *d, uint32_t entry)
         if (d->side->shared[i] == entry)
             return d->shared_came[i];
     return false;
-}
-
-/* The largest name that is still to come for a unit, but for one; names of a unit stand by falling size. */
-static int64_t largest_in_play(lp_session *s, uint32_t unit, uint32_t except)
-{
-    lp_device_session *d = s->on;
-    const lp_device_unit *u = &d->side->unit[unit];
-    uint32_t *top = &d->unit_top[unit];
-    while (*top < u->entry_count && !is_coming(s, d->side->unit_entry[u->first_entry + *top]))
-        (*top)++;
-    for (uint32_t k = *top; k < u->entry_count; k++) {
-        const uint32_t entry = d->side->unit_entry[u->first_entry + k];
-        if (entry != except && is_coming(s, entry) && !came_in_play(d, entry))
-            return lp_slot_bytes(&s->plan->entry[entry]);
-    }
-    return 0;
 }
 
 static bool waits_for(const lp_device_side *side, uint32_t unit, uint32_t entry)
@@ -125,6 +112,63 @@ static int64_t coming_in_play(const lp_session *s, uint32_t unit, uint32_t takin
     return bytes;
 }
 
+/* Bytes of names that both units still lack, but for `entry`. */
+static int64_t common_in_play(const lp_session *s, uint32_t a, uint32_t b, uint32_t entry, uint32_t taking)
+{
+    const lp_device_session *d = s->on;
+    const lp_device_side *side = d->side;
+    int64_t bytes = 0;
+    for (uint32_t i = 0; i < side->shared_count; i++) {
+        const uint32_t other = side->shared[i];
+        if (other != entry && other != taking && !d->shared_came[i] && is_coming(s, other) &&
+            waits_for(side, a, other) && waits_for(side, b, other))
+            bytes += lp_slot_bytes(&s->plan->entry[other]);
+    }
+    return bytes;
+}
+
+/* Whether the name needs no slot when it is the last one of `unit`: its other units wait for nothing else by then. */
+static bool goes_straight(const lp_session *s, uint32_t entry, uint32_t unit, uint32_t taking)
+{
+    const lp_device_session *d = s->on;
+    const lp_device_side *side = d->side;
+    for (uint32_t k = side->entry_first_unit[entry]; k < side->entry_first_unit[entry + 1]; k++) {
+        const uint32_t other = side->entry_unit[k];
+        const uint32_t taken = taking != LP_NONE && waits_for(side, other, taking) ? taking : LP_NONE;
+        if (other != unit && d->unit_state[other] == 0 && d->play[other] != COMMITTED &&
+            coming_in_play(s, other, taken) - common_in_play(s, unit, other, entry, taking) >
+                lp_slot_bytes(&s->plan->entry[entry]))
+            return false;
+    }
+    return true;
+}
+
+/* The largest name that may come last for a unit; LP_NONE: none is left, or all have to wait for other units. Names of
+ * a unit stand by falling size. */
+static uint32_t last_in_play(lp_session *s, uint32_t unit, uint32_t taking)
+{
+    lp_device_session *d = s->on;
+    const lp_device_unit *u = &d->side->unit[unit];
+    uint32_t *top = &d->unit_top[unit];
+    while (*top < u->entry_count && !is_coming(s, d->side->unit_entry[u->first_entry + *top]))
+        (*top)++;
+    for (uint32_t k = *top; k < u->entry_count; k++) {
+        const uint32_t entry = d->side->unit_entry[u->first_entry + k];
+        if (entry != taking && is_coming(s, entry) && !came_in_play(d, entry) && goes_straight(s, entry, unit, taking))
+            return entry;
+    }
+    return LP_NONE;
+}
+
+/* Bytes of slots that a unit needs until its last name comes. */
+static int64_t need_in_play(lp_session *s, uint32_t unit, uint32_t taking)
+{
+    const bool is_ours = taking != LP_NONE && waits_for(s->on->side, unit, taking);
+    const uint32_t last = last_in_play(s, unit, taking);
+    return coming_in_play(s, unit, is_ours ? taking : LP_NONE) -
+           (last == LP_NONE ? 0 : lp_slot_bytes(&s->plan->entry[last]));
+}
+
 static void begin_play(lp_session *s)
 {
     lp_device_session *d = s->on;
@@ -136,8 +180,6 @@ static void begin_play(lp_session *s)
             d->shared_left[i] += d->unit_state[side->entry_unit[k]] == 0;
     }
 }
-
-enum { NOT_IN_PLAY = 0, IN_PLAY, COMMITTED };
 
 static void add_to_play(lp_device_session *d, uint32_t unit, uint32_t *count)
 {
@@ -194,8 +236,8 @@ static bool can_complete(lp_session *s, uint32_t entry, uint32_t count, int64_t 
         for (uint32_t i = 0; i < count; i++) {
             const uint32_t unit = d->open[i];
             const bool is_ours = waits_for(side, unit, entry);
-            const int64_t need = coming_in_play(s, unit, is_ours ? entry : LP_NONE) - largest_in_play(s, unit, entry);
-            /* what needs nothing is complete at once, together with what its last name completes elsewhere */
+            const int64_t need = need_in_play(s, unit, entry);
+            /* A name that went straight to one unit is charged until the others, which need nothing, have taken it. */
             if (d->play[unit] == COMMITTED || (need > 0 && need > free_bytes))
                 continue;
             d->play[unit] = COMMITTED;
@@ -224,15 +266,17 @@ static bool is_safe(lp_session *s, uint32_t entry)
 
 /* ---- refusals ---- */
 
-static uint32_t smallest_coming(const lp_session *s, uint32_t unit, uint32_t except)
+/* The smallest name that a unit lacks, but for the one that is to come last; that one when it is alone. */
+static uint32_t next_of_unit(lp_session *s, uint32_t unit, uint32_t except)
 {
     const lp_device_unit *u = &s->on->side->unit[unit];
+    const uint32_t last = last_in_play(s, unit, LP_NONE);
     for (uint32_t k = u->entry_count; k-- > 0;) {
         const uint32_t entry = s->on->side->unit_entry[u->first_entry + k];
-        if (entry != except && is_coming(s, entry))
+        if (entry != except && entry != last && is_coming(s, entry))
             return entry;
     }
-    return LP_NONE;
+    return last == except ? LP_NONE : last;
 }
 
 /* A name that makes room: one that has arrived in part, the smallest that a unit lacks which can be completed now, or
@@ -248,12 +292,11 @@ static const char *push_first(lp_session *s, uint32_t entry)
         if (e != entry && d->name[e].place != LP_SLOT_NONE && !s->track[e].is_complete)
             best = e;
     for (uint32_t i = 0; i < d->open_count && best == LP_NONE; i++)
-        if (d->unit_state[d->open[i]] == 0 &&
-            coming_in_play(s, d->open[i], LP_NONE) - largest_in_play(s, d->open[i], LP_NONE) <= free_bytes)
-            best = smallest_coming(s, d->open[i], entry);
+        if (d->unit_state[d->open[i]] == 0 && need_in_play(s, d->open[i], LP_NONE) <= free_bytes)
+            best = next_of_unit(s, d->open[i], entry);
     for (uint32_t k = side->entry_first_unit[entry]; k < side->entry_first_unit[entry + 1] && best == LP_NONE; k++)
         if (s->mode == LP_LAYERWISE)
-            best = smallest_coming(s, side->entry_unit[k], entry);
+            best = next_of_unit(s, side->entry_unit[k], entry);
     return best == LP_NONE ? NULL : lp_checkpoint_at(s->plan->catalogue, s->plan->entry[best].name)->name;
 }
 

@@ -114,6 +114,72 @@ static void test_the_peaks_are_true(void **state)
     assert_true(on_host > 140 && on_device > 120);
 }
 
+static int named(const world *w, const char *name, size_t length)
+{
+    int at = 0;
+    while (strlen(w->source[at].name) != length || memcmp(w->source[at].name, name, length) != 0)
+        at++;
+    return at;
+}
+
+/* Names of several groups, derives across groups, a random order and the least budget: whoever follows the hints of
+ * refusals gets through. */
+static void test_hints_lead_on(void **state)
+{
+    int refused = 0;
+    (void)state;
+    for (uint64_t seed = 1; seed <= 250; seed++) {
+        world w;
+        fake_device f;
+        lp_push_order *o;
+        lp_session *s;
+        int64_t host, least;
+        random_world(&w, seed);
+        failing_seed = seed;
+        assert_ok(&w, lp_push_order_make(&o, w.trace, 0, &w.err));
+        lp_push_order_peaks(o, &host, &least);
+        lp_push_order_free(o);
+        payload p = make_payload(&w);
+        const device_kit k = open_kit(&f);
+        payload device = device_payload(&k, &w, &p, 0);
+        image live = device_image(&k, &w), want = new_image(&w);
+        put_image(&k, &w, &live, &want);
+        model_load(&w, &p, &want);
+        lp_plan *plan = bind_device(&k, &w, &live, &(lp_bind_options){.staging = least, .threads = 1});
+        assert_ok(&w, lp_begin(&s, plan, &(lp_session_options){.mode = LP_LAYERWISE}, &w.err));
+        bool is_in[SOURCES_MAX] = {false};
+        for (int left = w.nsource; left > 0; left--) {
+            int i = (int)pick(&w, w.nsource);
+            while (is_in[i])
+                i = (i + 1) % w.nsource;
+            lp_status status;
+            for (int tries = 0; tries <= SOURCES_MAX; tries++) {
+                status = lp_push_range(s, w.source[i].name, 0, device.data[i], w.source[i].bytes, &w.err);
+                if (status != LP_E_LIMIT)
+                    break;
+                refused++;
+                assert_true(strncmp(w.err.hint, "push '", 6) == 0);
+                i = named(&w, w.err.hint + 6, strcspn(w.err.hint + 6, "'"));
+                assert_false(is_in[i]);
+            }
+            assert_ok(&w, status);
+            is_in[i] = true;
+        }
+        assert_ok(&w, lp_finish(s, NULL, &w.err));
+        assert_device_image(&k, &w, &live, &want, "with the least budget");
+        lp_session_close(s);
+        lp_plan_close(plan);
+        free_device_image(&k, &w, &live);
+        free_device_payload(&k, &w, &device, 0);
+        fake_end(&f);
+        free_image(&w, &want);
+        free_payload(&w, &p);
+        free_world(&w);
+    }
+    print_message("%d pushes refused\n", refused);
+    assert_true(refused > 20);
+}
+
 /* Groups one after the other, the largest name of each last. */
 static void test_groups_follow_one_another(void **state)
 {
@@ -152,6 +218,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_groups_follow_one_another),
         cmocka_unit_test(test_the_peaks_are_true),
+        cmocka_unit_test(test_hints_lead_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
