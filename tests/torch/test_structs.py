@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 import unittest
 
-from loadplan import _library
+from loadplan import _library, distributed
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 STRUCTS = {
@@ -16,6 +16,9 @@ STRUCTS = {
     "lp_finding": _library.RawFinding, "lp_destination_memory": _library.DestinationMemory,
     "lp_bind_options": _library.BindOptions, "lp_session_options": _library.SessionOptions, "lp_buffer": _library.Buffer,
     "lp_report": _library.RawReport, "lp_trace_header": _library.TraceHeader,
+    "lp_transport": distributed.Transport, "lp_tcp_options": distributed.TcpOptions,
+    "lp_sync_options": distributed.SyncOptions, "lp_sync_source": distributed.SyncSource,
+    "lp_sync_report": distributed.RawSyncReport,
 }
 
 
@@ -26,7 +29,7 @@ class Structs(unittest.TestCase):
             lines.append(f'printf("{name} %zu\\n", sizeof({name}));')
             lines += [f'printf("{name}.{member} %zu\\n", offsetof({name}, {member}));' for member, _ in mirror._fields_
                       if member != "later"]
-        program = ('#include "recorder/recorder.h"\n#include "replayer/replayer.h"\n#include <stdio.h>\n'
+        program = ('#include "recorder/recorder.h"\n#include "replayer/replayer.h"\n#include "replayer/sync.h"\n#include <stdio.h>\n'
                    "int main(void)\n{\n" + "\n".join(lines) + "\nreturn 0;\n}\n")
         with tempfile.TemporaryDirectory() as folder:
             source, binary = os.path.join(folder, "structs.c"), os.path.join(folder, "structs")
