@@ -41,7 +41,9 @@ static void release(void *context, void *memory)
 static int store(void *context, void *device, const void *host, int64_t bytes)
 {
     (void)context;
-    return cudaMemcpy(device, host, (size_t)bytes, cudaMemcpyHostToDevice);
+    const cudaError_t code = cudaMemcpy(device, host, (size_t)bytes, cudaMemcpyHostToDevice);
+    /* From pageable memory it returns before the last bytes are there, and our streams do not wait for its stream. */
+    return code != cudaSuccess ? code : cudaStreamSynchronize(cudaStreamLegacy);
 }
 
 static int fetch(void *context, void *host, const void *device, int64_t bytes)

@@ -228,7 +228,8 @@ typedef struct lp_cold_world_report {
 
 /* Loads all ranks of the sync's trace together: a sync of senders over a transport of one group
  * (lp_tcp_options.is_alone; lp_transport_local with all ranks as senders). Every rank has the same trace of all ranks
- * and sees the same checkpoint. Six buckets of memory a rank. Errors and promises as of epochs. options and rates may
+ * and sees the same checkpoint. Six buckets of memory a rank.
+ * LP_E_UNSUPPORTED: a transport whose memory is not the host's. Errors and promises as of epochs. options and rates may
  * be NULL. */
 LP_API lp_status lp_sync_cold(lp_sync *s, lp_plan *plan, const lp_checkpoint *checkpoint,
                               const lp_session_options *options, const lp_cold_rates *rates,

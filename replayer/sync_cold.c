@@ -260,6 +260,9 @@ lp_status lp_sync_cold(lp_sync *s, lp_plan *plan, const lp_checkpoint *checkpoin
     err = err == NULL ? &own : err;
     if (!s->options.is_sender || plan->trace != s->trace)
         return lp_fail(err, LP_E_MISUSE, "a cold start needs a sync of senders over the plan's trace");
+    /* In one step a rank sends and receives; a transport that does one after the other would wait in a circle. */
+    if (s->transport.download != NULL)
+        return lp_fail(err, LP_E_UNSUPPORTED, "cold starts exchange bytes over sockets only");
     LP_TRY(lp_sync_source_checkpoint(&source, checkpoint, s->trace, &s->platform, err));
     lp_out_init(&x.out, s);
     lp_in_init(&x.in, s);
