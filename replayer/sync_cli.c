@@ -17,6 +17,7 @@ static const lp_option send_options[] = {
     {"retries", 0, "N", NULL, "how often an epoch that failed elsewhere is sent again (default 0)"},
     {"content-id", 0, NULL, NULL, "read everything once more, before, for the content id (default yes)"},
     {"transport", 0, "KIND", "tcp|nccl", "what carries payloads (default tcp)"},
+    {"gpu", 0, "N", NULL, "of --transport nccl: the GPU that they go through (default: the local rank)"},
     {"join-timeout", 0, "SECONDS", NULL, "how long to wait for ranks that are late (default 300)"},
     {"stall-timeout", 0, "SECONDS", NULL, "how long nothing may move before a rank is named (default 60)"},
     {"rank", 0, "N", NULL, "rank of this process, where no launcher says it"},
@@ -34,6 +35,7 @@ static const lp_option recv_options[] = {
     {"epoch", 0, "N", NULL, "demand this number (default: any)"},
     {"allow-fallbacks", 0, NULL, NULL, "leave out names that the trace cannot load"},
     {"transport", 0, "KIND", "tcp|nccl", "what carries payloads (default tcp)"},
+    {"gpu", 0, "N", NULL, "of --transport nccl: the GPU that they go through (default: the local rank)"},
     {"staging", 0, "BYTES", NULL, "most host memory to stage in (default: as much as needed)"},
     {"threads", 'j', "N", NULL, "threads that move (default 0: one for each physical core)"},
     {"join-timeout", 0, "SECONDS", NULL, "how long to look for sender 0 (default 300)"},
@@ -92,8 +94,11 @@ int lp_cli_sync_open(lp_cli_sync *s, lp_cli *cli)
     const int exit_code = lp_launch_read(cli, &s->launch);
     if (exit_code != 0)
         return exit_code;
-    if (!lp_cli_integer(cli, "epoch", 0, 1, INT64_MAX - 1, &s->epoch))
+    int64_t gpu;
+    if (!lp_cli_integer(cli, "epoch", 0, 1, INT64_MAX - 1, &s->epoch) ||
+        !lp_cli_integer(cli, "gpu", s->launch.local_rank, 0, 1023, &gpu))
         return LP_EXIT_USAGE;
+    s->gpu = (int32_t)gpu;
     if (lp_trace_open_with(&s->trace, cli->argument[0], lp_cli_platform(cli), &err) != LP_OK)
         return lp_cli_fail(cli, &err);
     return 0;
@@ -130,7 +135,7 @@ static lp_status connect_ranks(lp_cli_sync *s, const lp_tcp_options *tcp, lp_err
     s->transport = s->sockets;
     if (strcmp(lp_cli_text(s->cli, "transport", "tcp"), "nccl") != 0)
         return LP_OK;
-    const lp_status status = lp_transport_nccl(&s->transport, &s->sockets, s->launch.local_rank, platform, err);
+    const lp_status status = lp_transport_nccl(&s->transport, &s->sockets, s->gpu, platform, err);
     if (status != LP_OK)
         s->transport = s->sockets;
     return status;

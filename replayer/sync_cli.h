@@ -14,6 +14,7 @@ typedef struct lp_cli_sync {
     lp_transport sockets, transport; /* transport: what is used; the same unless bytes go by NCCL */
     lp_sync *sync;
     int64_t epoch; /* 0: the next one */
+    int32_t gpu;   /* of payloads by NCCL */
 } lp_cli_sync;
 
 /* Reads launcher and options, opens the trace of argument 0. 0, or an exit code; close in every case. */
