@@ -83,13 +83,16 @@ static int open_source(sender *s, const char *from)
 
 static void tell(const sender *s, const lp_sync_report *r)
 {
-    char bytes[32], rate[64], content[17] = "";
+    char bytes[32], rate[64], memory[32], shadow[32] = "", content[17] = "";
     static const uint8_t none[32] = {0};
     if (memcmp(r->content, none, sizeof none) != 0)
         lp_format_hex(content, r->content, 8);
-    lp_cli_summary(s->sync.cli, "send: epoch %" PRId64 ", %s: %s in %s%s%s", r->epoch, lp_sync_mode_name(r->mode),
-                   lp_format_bytes(bytes, r->bytes_moved), lp_cli_rate(rate, r->bytes_moved, r->nanoseconds),
-                   content[0] == '\0' ? "" : "; content ", content);
+    if (r->shadow_bytes > 0)
+        lp_format_bytes(shadow, r->shadow_bytes);
+    lp_cli_summary(s->sync.cli, "send: epoch %" PRId64 ", %s: %s in %s; buckets %s%s%s%s%s", r->epoch,
+                   lp_sync_mode_name(r->mode), lp_format_bytes(bytes, r->bytes_moved),
+                   lp_cli_rate(rate, r->bytes_moved, r->nanoseconds), lp_format_bytes(memory, r->buffer_bytes),
+                   shadow[0] == '\0' ? "" : ", shadow ", shadow, content[0] == '\0' ? "" : "; content ", content);
 }
 
 static int send_epoch(sender *s, const char *from)
