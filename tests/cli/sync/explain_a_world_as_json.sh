@@ -3,6 +3,7 @@ $PYTHON "$TESTS/cli/replay/make_dense.py" ck
 loadplan record --checkpoint ck --loader dense --tp 4 -q -o server.lpt
 loadplan record --checkpoint ck --loader dense --tp 2 -q -o trainer.lpt
 loadplan explain server.lpt --world --trainer trainer.lpt --format json >world.json
+"$PYTHON" "$TESTS/cli/findings/schema_check.py" "$TESTS/../docs/schemas/explain-world.json" world.json
 $PYTHON - <<'END'
 import json
 w = json.load(open("world.json"))
