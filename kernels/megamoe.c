@@ -5,8 +5,14 @@
 #include "traces/base.h"
 
 /* In order of preference. */
-static const lp_moe_path *const paths[] = {&lp_moe_path_w4_decode, &lp_moe_path_prefill};
+static const lp_moe_path *const paths[] = {&lp_moe_path_prefill_w4, &lp_moe_path_w4_decode, &lp_moe_path_prefill};
 enum { PATHS = sizeof paths / sizeof paths[0], PIECE = 256 };
+
+bool lp_moe_wide_products(const lp_megamoe_shape *shape)
+{
+    enum { MANY_COLUMNS = 2048 };
+    return shape->format == LP_MXFP4 && shape->intermediate < MANY_COLUMNS;
+}
 
 /* ---- workspace ---- */
 
@@ -64,7 +70,8 @@ int64_t lp_megamoe_workspace(const lp_megamoe_shape *shape, lp_error *err)
 {
     if (lp_moe_check_shape(shape, err) != LP_OK)
         return 0;
-    const lp_megamoe_shape s = with_defaults(shape);
+    lp_megamoe_shape s = with_defaults(shape);
+    s.tokens_bound = s.max_tokens;
     int64_t most = 0;
     for (int i = 0; i < PATHS; i++) {
         if (!paths[i]->takes(&s, LP_MOE_PACKED) && !paths[i]->takes(&s, LP_MOE_CONTRACT))

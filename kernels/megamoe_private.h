@@ -31,6 +31,11 @@ typedef enum lp_moe_family {
 /* Of weights that passed lp_megamoe_check. */
 lp_moe_family lp_moe_family_of(const lp_megamoe_weights *weights);
 
+/* Whether E4M3 tokens are multiplied as BF16 values. The matrix unit keeps about 14 bits while it adds FP8 products:
+ * over many columns of h that evens out, over few of them a single flipped code shows. A rule of the shape alone, so
+ * that results do not depend on the number of tokens. */
+bool lp_moe_wide_products(const lp_megamoe_shape *shape);
+
 /* Checks sizes and switches of a shape alone. */
 lp_status lp_moe_check_shape(const lp_megamoe_shape *shape, lp_error *err);
 
@@ -38,11 +43,13 @@ lp_status lp_moe_check_shape(const lp_megamoe_shape *shape, lp_error *err);
 
 /* What the gather makes of a token's row of x. `width` is the columns of K in one unit. */
 typedef enum lp_moe_gather {
-    LP_MOE_GATHER_NONE = 0,   /* routes only */
-    LP_MOE_GATHER_FP8 = 1,    /* E4M3 rows [rows, H], FP32 scales [rows, H/128] */
-    LP_MOE_GATHER_BF16 = 2,   /* BF16 rows [rows, H] */
-    LP_MOE_GATHER_W4_FP8 = 3, /* as w4_operand.cuh orders the operand of register-A products, E4M3 */
-    LP_MOE_GATHER_W4_BF16 = 4 /* the same, BF16 */
+    LP_MOE_GATHER_NONE = 0,    /* routes only */
+    LP_MOE_GATHER_FP8 = 1,     /* E4M3 rows [rows, H], FP32 scales [rows, H/128] */
+    LP_MOE_GATHER_BF16 = 2,    /* BF16 rows [rows, H] */
+    LP_MOE_GATHER_W4_FP8 = 3,  /* as w4_operand.cuh orders the operand of register-A products, E4M3 */
+    LP_MOE_GATHER_W4_BF16 = 4, /* the same, BF16 */
+    LP_MOE_GATHER_W4_WIDE = 5, /* the same, the values of LP_MOE_GATHER_W4_FP8 as BF16, and its scales */
+    LP_MOE_GATHER_PREFILL = 6  /* as prefill_operand.cuh orders the operand of prefill_kind */
 } lp_moe_gather;
 
 /* At most `chunk_rows` rows of one expert: what one pass over its weights serves. Chunks are numbered in the order of
@@ -84,6 +91,7 @@ typedef struct lp_moe_route_job {
     int32_t *received; /* or NULL */
     void *rows;        /* gathered x */
     float *row_scale;  /* gathered scales of E4M3 rows */
+    int32_t prefill_kind; /* lp_prefill_kind */
 } lp_moe_route_job;
 
 /* One launch. The following kernel may start early (programmatic launch) and must wait on the grid dependency before it
@@ -125,7 +133,7 @@ typedef struct lp_moe_path {
 } lp_moe_path;
 
 /* In megamoe.c: the paths in order of preference; the first that takes a call runs it. */
-extern const lp_moe_path lp_moe_path_w4_decode, lp_moe_path_prefill;
+extern const lp_moe_path lp_moe_path_w4_decode, lp_moe_path_prefill_w4, lp_moe_path_prefill;
 
 /* ---- workspace ---- */
 

@@ -8,7 +8,9 @@
 namespace
 {
 
-constexpr int THREADS = 128, COLUMNS = 8, MOST_CHOICES = 32, MOST_BLOCKS = 132 * 8;
+/* Small blocks, which find room beside the blocks of the projections and wait there for their end. */
+constexpr int THREADS = 64, COLUMNS = 8, MOST_CHOICES = 32, MOST_BLOCKS = 132 * 16;
+constexpr int AHEAD = 6; /* rows that are fetched at once */
 
 __device__ void add(float (&sum)[COLUMNS], uint4 row, float weight)
 {
@@ -30,7 +32,7 @@ __device__ uint4 rounded(const float (&sum)[COLUMNS])
 }
 
 /* A block does THREADS * COLUMNS columns of one token at a time. */
-__global__ void __launch_bounds__(THREADS) combine(const lp_moe_combine_job job)
+__global__ void __launch_bounds__(THREADS, 16) combine(const lp_moe_combine_job job)
 {
     __shared__ int row[MOST_CHOICES];
     __shared__ float weight[MOST_CHOICES];
@@ -38,8 +40,8 @@ __global__ void __launch_bounds__(THREADS) combine(const lp_moe_combine_job job)
     const int pieces = static_cast<int>((job.hidden + THREADS * COLUMNS - 1) / (THREADS * COLUMNS));
     const uint4 *const rows = static_cast<const uint4 *>(job.rows);
     const int64_t row_pieces = job.hidden / COLUMNS;
+    const int tokens = max(0, min(*job.tokens, static_cast<int>(job.max_tokens))); /* given by the caller */
     moe_wait_for_inputs();
-    const int tokens = max(0, min(*job.tokens, static_cast<int>(job.max_tokens)));
     for (int task = blockIdx.x; task < tokens * pieces; task += gridDim.x) {
         const int token = task / pieces, at = task % pieces * THREADS + static_cast<int>(threadIdx.x);
         __syncthreads();
@@ -47,14 +49,26 @@ __global__ void __launch_bounds__(THREADS) combine(const lp_moe_combine_job job)
             const int64_t route = static_cast<int64_t>(token) * choices + threadIdx.x;
             row[threadIdx.x] = job.route_row[route];
             weight[threadIdx.x] = job.topk_weight != nullptr ? job.topk_weight[route] : 1.0f;
+            if (row[threadIdx.x] < 0)
+                weight[threadIdx.x] = 0.0f; /* adds 0, whatever was given */
         }
         __syncthreads();
         if (at >= row_pieces)
             continue;
         float sum[COLUMNS] = {};
-        for (int j = 0; j < choices; j++)
-            if (row[j] >= 0)
-                add(sum, rows[row[j] * row_pieces + at], weight[j]);
+        for (int j = 0; j < choices; j += AHEAD) {
+            uint4 value[AHEAD];
+#pragma unroll
+            for (int i = 0; i < AHEAD; i++) {
+                value[i] = make_uint4(0, 0, 0, 0);
+                if (j + i < choices && row[j + i] >= 0)
+                    value[i] = rows[row[j + i] * row_pieces + at];
+            }
+#pragma unroll
+            for (int i = 0; i < AHEAD; i++)
+                if (j + i < choices)
+                    add(sum, value[i], weight[j + i]);
+        }
         static_cast<uint4 *>(job.y)[token * row_pieces + at] = rounded(sum);
     }
 }

@@ -7,6 +7,7 @@
  */
 #include "kernels/megamoe_private.h"
 #include "kernels/moe_launch.cuh"
+#include "kernels/prefill_store.cuh"
 #include "kernels/w4_operand.cuh"
 
 #include <cuda_bf16.h>
@@ -15,7 +16,9 @@
 namespace
 {
 
-constexpr int THREADS = 512, WARPS = THREADS / 32, MOST_EXPERTS = 512, MOST_BLOCKS = 132;
+constexpr int THREADS = 1024, WARPS = THREADS / 32, MOST_EXPERTS = 512, MOST_BLOCKS = 132;
+constexpr int BATCH = 512; /* routes whose places are kept at once */
+constexpr int TOKENS = 2;  /* of a block where there are few: other blocks' multiprocessors begin with weights */
 constexpr int COLUMNS = 8, GROUP = 128, GROUP_THREADS = GROUP / COLUMNS; /* of x: a thread's, a scale's */
 
 struct Counts {
@@ -39,12 +42,15 @@ __device__ int round_up(int value, int unit)
     return (value + unit - 1) / unit * unit;
 }
 
-/* all and before, by atomics that one lane does for all lanes with the same expert. */
-__device__ void count_routes(const lp_moe_route_job &job, Counts &c, int routes, int own)
+/* all and before, by atomics that one lane does for all lanes with the same expert. first_expert: of route threadIdx.x.
+ */
+__device__ void count_routes(const lp_moe_route_job &job, Counts &c, int first_expert, int routes, int own)
 {
     const int lane = threadIdx.x % 32;
+#pragma unroll 1
     for (int base = threadIdx.x - lane; base < routes; base += THREADS) {
-        const int route = base + lane, expert = route < routes ? expert_of(job, route) : -1;
+        const int route = base + lane;
+        const int expert = route >= routes ? -1 : base < THREADS ? first_expert : expert_of(job, route);
         const unsigned same = __match_any_sync(~0u, expert);
         const unsigned early = __ballot_sync(~0u, route < own) & same;
         if (expert >= 0 && __ffs(same) - 1 == lane) {
@@ -72,11 +78,11 @@ __device__ int2 block_sums(Counts &c, int2 v)
     return v;
 }
 
-/* The tables that do not belong to a token; by one block. */
+/* The tables that do not belong to a token; by one block, all warps but the first. */
 __device__ void write_tables(const lp_moe_route_job &job, const Counts &c, int rows, int chunks)
 {
     const lp_moe_routes &to = job.routes;
-    for (int e = threadIdx.x; e < job.experts; e += THREADS) {
+    for (int e = threadIdx.x - 32; e < job.experts; e += THREADS - 32) {
         const int count = c.all[e], start = c.start[e], first = c.first_chunk[e];
         const int own_chunks = (count + job.chunk_rows - 1) / job.chunk_rows;
         to.count[e] = count;
@@ -100,72 +106,15 @@ __device__ void write_tables(const lp_moe_route_job &job, const Counts &c, int r
             to.row_weight[row] = 0.0f;
         }
     }
-    if (threadIdx.x == 0) {
+    if (threadIdx.x == 32) {
         to.start[job.experts] = rows;
         *to.chunks = chunks;
     }
 }
 
-/* Rows of this block's routes, in ascending route number; by one warp. */
-__device__ void place_routes(const lp_moe_route_job &job, Counts &c, int own, int end)
-{
-    const int lane = threadIdx.x;
-    for (int base = own; base < end; base += 32) {
-        const int route = base + lane, expert = route < end ? expert_of(job, route) : -1;
-        const unsigned same = __match_any_sync(~0u, expert);
-        int row = -1;
-        if (expert >= 0) {
-            row = c.start[expert] + c.before[expert] + __popc(same & ((1u << lane) - 1));
-            job.routes.row_route[row] = route;
-            job.routes.row_weight[row] = job.topk_weight[route];
-        }
-        __syncwarp();
-        if (expert >= 0 && __ffs(same) - 1 == lane)
-            c.before[expert] += __popc(same);
-        __syncwarp();
-        if (route < end)
-            job.routes.route_row[route] = row;
-    }
-}
-
-/* ---- gather ---- */
-
-struct Eight {
-    float v[COLUMNS];
-};
-
-__device__ Eight load_bf16(const void *x, int64_t at)
-{
-    const uint4 raw = *reinterpret_cast<const uint4 *>(static_cast<const __nv_bfloat16 *>(x) + at);
-    const uint32_t pair[4] = {raw.x, raw.y, raw.z, raw.w};
-    Eight out;
-    for (int i = 0; i < 4; i++) {
-        out.v[2 * i] = __uint_as_float(pair[i] << 16);
-        out.v[2 * i + 1] = __uint_as_float(pair[i] & 0xffff0000u);
-    }
-    return out;
-}
-
-/* Scale max(amax, 1e-10) / 448 of the 128 columns that 16 lanes hold, and the values divided by it. */
-__device__ uint2 quantise(const Eight &x, float *scale)
-{
-    float most = 0.0f;
-    for (float v : x.v)
-        most = fmaxf(most, fabsf(v));
-    for (int d = 1; d < GROUP_THREADS; d *= 2)
-        most = fmaxf(most, __shfl_xor_sync(~0u, most, d));
-    *scale = __fdiv_rn(fmaxf(most, 1e-10f), 448.0f);
-    uint32_t word[2] = {};
-    for (int i = 0; i < COLUMNS; i++)
-        word[i / 4] |=
-            static_cast<uint32_t>(__nv_cvt_float_to_fp8(__fdiv_rn(x.v[i], *scale), __NV_SATFINITE, __NV_E4M3))
-            << (i % 4 * 8);
-    return make_uint2(word[0], word[1]);
-}
-
-/* Where a row of a chunk lies: chunk-relative number and the chunk's first row and width. */
+/* Where the row of a route lies: its number in its chunk, the chunk's first row and width. */
 struct Spot {
-    int row, n, width, first_row;
+    int row, n, width, first_row; /* row -1: masked */
 };
 
 __device__ Spot spot_of(const lp_moe_route_job &job, const Counts &c, int expert, int row)
@@ -179,15 +128,70 @@ __device__ Spot spot_of(const lp_moe_route_job &job, const Counts &c, int expert
     return s;
 }
 
+/* Rows of routes in ascending number; by one warp. */
+__device__ void place_routes(const lp_moe_route_job &job, Counts &c, Spot *spots, int first, int end)
+{
+    const int lane = threadIdx.x;
+#pragma unroll 1
+    for (int base = first; base < end; base += 32) {
+        const int route = base + lane, expert = route < end ? expert_of(job, route) : -1;
+        const float weight = route < end ? job.topk_weight[route] : 0.0f;
+        const unsigned same = __match_any_sync(~0u, expert);
+        Spot spot = {-1, 0, 0, 0};
+        if (expert >= 0)
+            spot = spot_of(job, c, expert, c.start[expert] + c.before[expert] + __popc(same & ((1u << lane) - 1)));
+        __syncwarp();
+        if (expert >= 0 && __ffs(same) - 1 == lane)
+            c.before[expert] += __popc(same);
+        __syncwarp();
+        if (route >= end)
+            continue;
+        spots[route - first] = spot;
+        job.routes.route_row[route] = spot.row;
+        if (spot.row >= 0) {
+            job.routes.row_route[spot.row] = route;
+            job.routes.row_weight[spot.row] = weight;
+        }
+    }
+}
+
+/* ---- gather ---- */
+
+/* Scale max(amax, 1e-10) / 448 of the 128 columns that 16 lanes hold, and the values divided by it. */
+__device__ uint2 quantise(uint4 x, float *scale)
+{
+    const uint32_t pair[4] = {x.x, x.y, x.z, x.w};
+    float most = 0.0f;
+    for (uint32_t two : pair)
+        most = fmaxf(most, fmaxf(fabsf(__uint_as_float(two << 16)), fabsf(__uint_as_float(two & 0xffff0000u))));
+    for (int d = 1; d < GROUP_THREADS; d *= 2)
+        most = fmaxf(most, __shfl_xor_sync(~0u, most, d));
+    *scale = __fdiv_rn(fmaxf(most, 1e-10f), 448.0f);
+    uint32_t word[2] = {};
+    for (int i = 0; i < COLUMNS; i++) {
+        const float v = __uint_as_float(i % 2 == 0 ? pair[i / 2] << 16 : pair[i / 2] & 0xffff0000u);
+        const __nv_fp8_storage_t code = __nv_cvt_float_to_fp8(__fdiv_rn(v, *scale), __NV_SATFINITE, __NV_E4M3);
+        word[i / 4] |= static_cast<uint32_t>(code) << (i % 4 * 8);
+    }
+    return make_uint2(word[0], word[1]);
+}
+
 /* 8 E4M3 values of column k, a multiple of 8, as the projections read them. */
+template <int GATHER>
 __device__ void store_fp8(const lp_moe_route_job &job, const Spot &s, int k, uint2 value, float scale)
 {
     const int64_t hidden = job.hidden, blocks = hidden / GROUP, block = k / GROUP;
     char *const rows = static_cast<char *>(job.rows);
-    if (job.gather == LP_MOE_GATHER_FP8) {
+    if (GATHER == LP_MOE_GATHER_FP8) {
         *reinterpret_cast<uint2 *>(rows + s.row * hidden + k) = value;
         if (k % GROUP == 0)
             job.row_scale[s.row * blocks + block] = scale;
+        return;
+    }
+    if (GATHER == LP_MOE_GATHER_PREFILL) {
+        prefill_store_codes(job.prefill_kind, rows, s.row, k, hidden, value);
+        if (k % GROUP == 0)
+            job.row_scale[prefill_scale_index(s.row, block, blocks)] = scale;
         return;
     }
     char *const to = rows + s.first_row * hidden + block * w4_block_bytes(1, s.width);
@@ -197,12 +201,16 @@ __device__ void store_fp8(const lp_moe_route_job &job, const Spot &s, int k, uin
         job.row_scale[s.first_row * blocks + block * s.width + s.n] = scale;
 }
 
-__device__ void store_bf16(const lp_moe_route_job &job, const Spot &s, int k, uint4 value)
+template <int GATHER> __device__ void store_bf16(const lp_moe_route_job &job, const Spot &s, int k, uint4 value)
 {
     const int64_t hidden = job.hidden, block = k / GROUP;
     char *const rows = static_cast<char *>(job.rows);
-    if (job.gather == LP_MOE_GATHER_BF16) {
+    if (GATHER == LP_MOE_GATHER_BF16) {
         *reinterpret_cast<uint4 *>(rows + (s.row * hidden + k) * 2) = value;
+        return;
+    }
+    if (GATHER == LP_MOE_GATHER_PREFILL) {
+        prefill_store_bf16(job.prefill_kind, rows, s.row, k, hidden, value);
         return;
     }
     char *const to = rows + s.first_row * hidden * 2 + block * w4_block_bytes(2, s.width);
@@ -213,81 +221,145 @@ __device__ void store_bf16(const lp_moe_route_job &job, const Spot &s, int k, ui
     }
 }
 
-__device__ void gather(const lp_moe_route_job &job, const Counts &c, int token, int end)
+/* E4M3 codes as BF16 values, and their scale. */
+__device__ void store_wide(const lp_moe_route_job &job, const Spot &s, int k, uint2 code, float scale)
+{
+    const uint32_t word[2] = {code.x, code.y};
+    uint32_t pair[4];
+    for (int i = 0; i < 4; i++) {
+        __nv_fp8_e4m3 low, high;
+        low.__x = static_cast<__nv_fp8_storage_t>(word[i / 2] >> (i % 2 * 16));
+        high.__x = static_cast<__nv_fp8_storage_t>(word[i / 2] >> (i % 2 * 16 + 8));
+        pair[i] =
+            __float_as_uint(static_cast<float>(low)) >> 16 | (__float_as_uint(static_cast<float>(high)) & 0xffff0000u);
+    }
+    store_bf16<LP_MOE_GATHER_W4_BF16>(job, s, k, make_uint4(pair[0], pair[1], pair[2], pair[3]));
+    if (k % GROUP == 0)
+        job.row_scale[s.first_row * (job.hidden / GROUP) + k / GROUP * s.width + s.n] = scale;
+}
+
+/* Eight columns of x: 16 bytes of BF16, or 8 of E4M3 in x and y. Piece number `task` of tokens from `token` on; a warp
+ * works on one token: 32 divides a token's pieces. */
+__device__ uint4 load_piece(const lp_moe_route_job &job, int64_t token, int task)
+{
+    const int64_t at = token * job.hidden + static_cast<int64_t>(task) * COLUMNS;
+    if (job.x_dtype == LP_BF16)
+        return *reinterpret_cast<const uint4 *>(static_cast<const __nv_bfloat16 *>(job.x) + at);
+    const uint2 code = *reinterpret_cast<const uint2 *>(static_cast<const char *>(job.x) + at);
+    return make_uint4(code.x, code.y, 0, 0);
+}
+
+/* `early` is the first piece of this thread if `is_early`, else unused. */
+template <int GATHER, bool IS_FP8>
+__device__ __forceinline__ void gather_as(const lp_moe_route_job &job, const Spot *spots, int token, int end,
+                                          bool is_early, uint4 early)
 {
     const int pieces = static_cast<int>(job.hidden / COLUMNS), tasks = (end - token) * pieces;
-    const bool is_fp8 = job.gather == LP_MOE_GATHER_FP8 || job.gather == LP_MOE_GATHER_W4_FP8;
-    for (int task = threadIdx.x; task < tasks; task += THREADS) { /* a warp works on one token: 32 divides pieces */
-        const int t = token + task / pieces, k = task % pieces * COLUMNS;
-        const int64_t at = t * job.hidden + k;
-        uint4 raw = {};
-        uint2 code = {};
+    const int choices = static_cast<int>(job.top_k), first = static_cast<int>(threadIdx.x);
+#pragma unroll 1
+    for (int task = first; task < tasks; task += THREADS) {
+        const uint4 piece = is_early && task == first ? early : load_piece(job, token, task);
+        const int t = task / pieces, k = task % pieces * COLUMNS;
+        uint2 code = make_uint2(piece.x, piece.y);
         float scale = 0.0f;
-        if (!is_fp8)
-            raw = *reinterpret_cast<const uint4 *>(static_cast<const __nv_bfloat16 *>(job.x) + at);
-        else if (job.x_dtype == LP_BF16)
-            code = quantise(load_bf16(job.x, at), &scale);
-        else {
-            code = *reinterpret_cast<const uint2 *>(static_cast<const char *>(job.x) + at);
-            scale = job.x_scale[at / GROUP];
-        }
-        for (int j = 0; j < job.top_k; j++) {
-            const int64_t route = t * job.top_k + j;
-            const int row = job.routes.route_row[route];
-            if (row < 0)
+        if (IS_FP8 && job.x_dtype == LP_BF16)
+            code = quantise(piece, &scale);
+        else if (IS_FP8)
+            scale = job.x_scale[((token + t) * job.hidden + k) / GROUP];
+#pragma unroll 1
+        for (int j = 0; j < choices; j++) {
+            const Spot s = spots[t * choices + j];
+            if (s.row < 0)
                 continue;
-            const Spot s = spot_of(job, c, expert_of(job, route), row);
-            if (is_fp8)
-                store_fp8(job, s, k, code, scale);
+            if (GATHER == LP_MOE_GATHER_W4_WIDE)
+                store_wide(job, s, k, code, scale);
+            else if (IS_FP8)
+                store_fp8<GATHER>(job, s, k, code, scale);
             else
-                store_bf16(job, s, k, raw);
+                store_bf16<GATHER>(job, s, k, piece);
         }
     }
+}
+
+__device__ void gather(const lp_moe_route_job &job, const Spot *spots, int token, int end, bool is_early, uint4 early)
+{
+    if (job.gather == LP_MOE_GATHER_W4_FP8)
+        gather_as<LP_MOE_GATHER_W4_FP8, true>(job, spots, token, end, is_early, early);
+    else if (job.gather == LP_MOE_GATHER_W4_BF16)
+        gather_as<LP_MOE_GATHER_W4_BF16, false>(job, spots, token, end, is_early, early);
+    else if (job.gather == LP_MOE_GATHER_W4_WIDE)
+        gather_as<LP_MOE_GATHER_W4_WIDE, true>(job, spots, token, end, is_early, early);
+    else if (job.gather == LP_MOE_GATHER_FP8)
+        gather_as<LP_MOE_GATHER_FP8, true>(job, spots, token, end, is_early, early);
+    else if (job.gather == LP_MOE_GATHER_BF16)
+        gather_as<LP_MOE_GATHER_BF16, false>(job, spots, token, end, is_early, early);
+    else if (job.gather == LP_MOE_GATHER_PREFILL && prefill_takes_e4m3(job.prefill_kind))
+        gather_as<LP_MOE_GATHER_PREFILL, true>(job, spots, token, end, is_early, early);
+    else if (job.gather == LP_MOE_GATHER_PREFILL)
+        gather_as<LP_MOE_GATHER_PREFILL, false>(job, spots, token, end, is_early, early);
 }
 
 __global__ void __launch_bounds__(THREADS) route(const __grid_constant__ lp_moe_route_job job)
 {
     __shared__ Counts c;
-    const int tokens = max(0, min(*job.tokens, static_cast<int>(job.max_tokens))),
-              choices = static_cast<int>(job.top_k);
-    const int each = (tokens + gridDim.x - 1) / gridDim.x;
-    const int token = min(tokens, static_cast<int>(blockIdx.x) * each), token_end = min(tokens, token + each);
-    const int experts = static_cast<int>(job.experts);
-    if (blockIdx.x == 0)
-        for (int i = threadIdx.x; i < job.sync_words; i += THREADS)
+    __shared__ Spot spots[BATCH];
+    const int bound = static_cast<int>(job.max_tokens), choices = static_cast<int>(job.top_k);
+    const int experts = static_cast<int>(job.experts), thread = static_cast<int>(threadIdx.x);
+    const int each = (bound + gridDim.x - 1) / gridDim.x, first_token = static_cast<int>(blockIdx.x) * each;
+    if (blockIdx.x == 0) {
+        for (int i = thread; i < job.sync_words; i += THREADS)
             job.routes.sync[i] = 0;
-    __threadfence(); /* the next kernel counts in sync before it waits for the end of this one */
+        __threadfence(); /* the next kernel counts in sync before it waits for the end of this one */
+        __syncthreads();
+    }
     moe_let_next_start();
-    for (int e = threadIdx.x; e < experts; e += THREADS)
+    if (thread < each * choices) /* asked for before it is known what becomes of them */
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(job.topk_weight + min(first_token, bound - 1) * choices +
+                                                      thread % choices));
+    const int first_expert = thread < bound * choices ? expert_of(job, thread) : -1; /* beside the number of tokens */
+    const int own = max(0, min(each, bound - first_token)); /* tokens, if the caller has that many */
+    const bool is_early = job.gather != LP_MOE_GATHER_NONE && thread < own * static_cast<int>(job.hidden / COLUMNS);
+    uint4 early = {};
+    if (is_early)
+        early = load_piece(job, first_token, thread);
+    const int tokens = max(0, min(*job.tokens, bound));
+    const int token = min(tokens, first_token), token_end = min(tokens, token + each);
+    for (int e = thread; e < experts; e += THREADS)
         c.all[e] = c.before[e] = 0;
     __syncthreads();
-    count_routes(job, c, tokens * choices, token * choices);
+    count_routes(job, c, first_expert, tokens * choices, token * choices);
     __syncthreads();
-    const int count = static_cast<int>(threadIdx.x) < experts ? c.all[threadIdx.x] : 0;
+    const int count = thread < experts ? c.all[thread] : 0;
     const int rows = round_up(count, job.align), chunks = (count + job.chunk_rows - 1) / job.chunk_rows;
     const int2 sum = block_sums(c, make_int2(rows, chunks));
-    if (static_cast<int>(threadIdx.x) < experts) {
-        c.start[threadIdx.x] = sum.x - rows;
-        c.first_chunk[threadIdx.x] = sum.y - chunks;
+    if (thread < experts) {
+        c.start[thread] = sum.x - rows;
+        c.first_chunk[thread] = sum.y - chunks;
     }
     __syncthreads();
-    if (blockIdx.x == 0) {
+    if (blockIdx.x == 0 && thread >= 32) {
         const int all_rows = c.start[experts - 1] + round_up(c.all[experts - 1], job.align);
         const int last = (c.all[experts - 1] + job.chunk_rows - 1) / job.chunk_rows;
         write_tables(job, c, all_rows, c.first_chunk[experts - 1] + last);
     }
-    if (threadIdx.x < 32)
-        place_routes(job, c, token * choices, token_end * choices);
-    __syncthreads();
-    if (job.gather != LP_MOE_GATHER_NONE)
-        gather(job, c, token, token_end);
+    const int batch = BATCH / choices;
+#pragma unroll 1
+    for (int t = token; t < token_end; t += batch) {
+        const int end = min(token_end, t + batch);
+        if (thread < 32)
+            place_routes(job, c, spots, t * choices, end * choices);
+        __syncthreads();
+        gather(job, spots, t, end, is_early && t == first_token, early);
+        __syncthreads();
+    }
 }
 
 } // namespace
 
 extern "C" lp_status lp_moe_route(const lp_moe_route_job *job, void *stream, lp_error *err)
 {
-    const int blocks = static_cast<int>(job->max_tokens < MOST_BLOCKS ? job->max_tokens : MOST_BLOCKS);
+    const int64_t wanted = (job->max_tokens + TOKENS - 1) / TOKENS;
+    const int blocks = static_cast<int>(wanted < MOST_BLOCKS ? wanted : MOST_BLOCKS);
     const moe_launch launch(blocks, THREADS, 0, stream, false);
     return moe_launched(cudaLaunchKernelEx(&launch.config, route, *job), "routing", err);
 }

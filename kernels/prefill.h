@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The path of many tokens an expert, between its host part and its kernels: 128 tokens are the first operand of a
- * product, 256 rows of weights the second. FP8 blocks and BF16 are read as they are; formats whose scales belong to
- * single rows are first expanded to BF16, a group of experts at a time, which is exact.
+ * product, 256 rows of weights the second. FP8 blocks and BF16 are read as they are; weights whose scales belong to
+ * single rows are decoded on their way, once for 128 tokens, which is exact.
  */
 #ifndef LOADPLAN_PREFILL_H
 #define LOADPLAN_PREFILL_H
@@ -15,23 +15,26 @@ extern "C" {
 
 /* What the products multiply. */
 typedef enum lp_prefill_kind {
-    LP_PREFILL_FP8 = 0,  /* E4M3 tokens with a scale per 128, E4M3 weights with a scale per 128 x 128 */
-    LP_PREFILL_BF16 = 1, /* BF16 tokens and weights, no scales */
-    LP_PREFILL_CODES = 2 /* E4M3 tokens as BF16 values with a scale per 128, BF16 weights */
+    LP_PREFILL_FP8 = 0,   /* E4M3 tokens with a scale per 128, E4M3 weights with a scale per 128 x 128 */
+    LP_PREFILL_BF16 = 1,  /* BF16 tokens and weights, no scales */
+    LP_PREFILL_CODES = 2, /* E4M3 tokens as BF16 values with a scale per 128, MXFP8 weights, decoded to BF16 */
+    LP_PREFILL_MX = 3,    /* E4M3 tokens with a scale per 128, MXFP4 weights, decoded to E5M2 */
+    LP_PREFILL_NV = 4,    /* BF16 tokens, NVFP4 weights, decoded to BF16 */
+    /* As LP_PREFILL_FP8 and LP_PREFILL_MX, but multiplied as BF16 values, which keeps sums exact to FP32. */
+    LP_PREFILL_FP8_WIDE = 5,
+    LP_PREFILL_MX_WIDE = 6
 } lp_prefill_kind;
 
 typedef struct lp_prefill_areas {
     lp_moe_routes routes;
     void *x, *h;              /* [rows, H], [rows, I] in the order of prefill_operand.cuh */
     float *x_scale, *h_scale; /* unless LP_PREFILL_BF16 */
-    void *out;                /* BF16 [rows, H] */
-    void *l1, *l2;            /* expanded weights of a group of experts: BF16 [group, 2I, H], [group, H, I] */
+    void *codes;              /* x quantised before it is gathered: E4M3 [cap, H], and its scales [cap, H/128] */
+    float *codes_scale;
+    void *out; /* BF16 [rows, H] */
 } lp_prefill_areas;
 
-lp_prefill_kind lp_prefill_kind_of(lp_moe_format format);
-
-/* Experts whose weights are expanded at a time; 0: weights are read as they are. */
-int64_t lp_prefill_group(const lp_megamoe_shape *shape);
+lp_prefill_kind lp_prefill_kind_of(const lp_megamoe_shape *shape);
 
 void lp_prefill_take(lp_moe_space *space, const lp_megamoe_shape *shape, lp_prefill_areas *areas);
 
@@ -51,16 +54,9 @@ typedef struct lp_prefill_gather_job {
 
 lp_status lp_prefill_gather(const lp_prefill_gather_job *job, void *stream, lp_error *err);
 
-/* Expands the weights of `experts` experts from `first` on to BF16, gate and up rows interleaved by 8. */
-typedef struct lp_prefill_expand_job {
-    lp_moe_format format;
-    lp_moe_family family;
-    int64_t hidden, intermediate, first, experts;
-    const void *weight[2], *scale[2]; /* of both projections, all experts */
-    void *to[2];
-} lp_prefill_expand_job;
-
-lp_status lp_prefill_expand(const lp_prefill_expand_job *job, void *stream, lp_error *err);
+/* x in BF16 -> E4M3 and a scale per token and 128 columns, for many tokens, that several experts each read. */
+lp_status lp_prefill_quantise(const void *x, const int32_t *tokens, int64_t max_tokens, int64_t hidden, void *codes,
+                              float *scale, void *stream, lp_error *err);
 
 #ifdef __cplusplus
 }

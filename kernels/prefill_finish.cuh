@@ -18,34 +18,46 @@ __device__ __forceinline__ uint32_t prefill_e4m3_as_bf16(float low, float high)
     return prefill::bf16_pair(__low2float(value), __high2float(value));
 }
 
-/* Copies 16 tokens x 128 bytes of a warp from its staging to piece `piece` of h. */
+/* Starts copying 16 tokens x 128 bytes of a warp from its staging to piece `piece` of h. */
 __device__ __forceinline__ void prefill_store_piece(const prefill_arguments &p, const prefill_task &task,
                                                     uint32_t staging, int warp_row, int64_t piece, int64_t pieces)
 {
     using namespace prefill;
     const int lane = threadIdx.x % 32;
-    proxy_fence();
+    proxy_fence_shared();
     __syncwarp();
     if (lane < 2 && warp_row + 8 * lane < task.rows) {
         const int64_t row = task.row + warp_row + 8 * lane;
         char *const to = p.h + (row / PREFILL_ROWS * pieces + piece) * PREFILL_PIECE + row % PREFILL_ROWS / 8 * 1024;
         bulk_store(to, staging + lane * 1024, 1024);
         bulk_store_commit();
-        bulk_store_wait();
-        proxy_fence();
     }
-    __syncwarp();
 }
 
+/* Counts a warp's part of a tile of h as done, once its copies are; later than it was stored, so as not to wait. */
+struct prefill_receipt {
+    int32_t *flag = nullptr;
+    __device__ __forceinline__ void give()
+    {
+        if (flag == nullptr)
+            return;
+        prefill::bulk_store_wait();
+        __syncwarp();
+        if (threadIdx.x % 32 == 0)
+            prefill::add_release(flag, 1);
+        flag = nullptr;
+    }
+};
+
 /* sum[8 j + i] <- h of gate sum[8 j + i] and up sum[8 j + 4 + i]. The usual activation has a loop of its own, so that
- * the code that runs stays small. */
+ * the code that runs stays small. Sums are in units of 1 / unit. */
 __device__ __forceinline__ void prefill_activate(const prefill_arguments &p, const prefill_task &task,
-                                                 float (&sum)[128], float low_weight, float high_weight)
+                                                 float (&sum)[128], float low_weight, float high_weight, float unit)
 {
-    float gate_alpha = 1.0f, up_alpha = 1.0f;
+    float gate_alpha = unit, up_alpha = unit;
     if (p.l1_alpha != nullptr) {
-        gate_alpha = p.l1_alpha[task.expert * p.l1_alpha_columns];
-        up_alpha = p.l1_alpha[task.expert * p.l1_alpha_columns + p.l1_alpha_columns - 1];
+        gate_alpha *= p.l1_alpha[task.expert * p.l1_alpha_columns];
+        up_alpha *= p.l1_alpha[task.expert * p.l1_alpha_columns + p.l1_alpha_columns - 1];
     }
     if (p.activation == LP_MOE_SWIGLU) {
         const float limit = p.limit > 0.0f ? p.limit : __int_as_float(0x7f800000);
@@ -72,7 +84,7 @@ __device__ __forceinline__ void prefill_activate(const prefill_arguments &p, con
 }
 
 template <int KIND>
-__device__ __forceinline__ void prefill_finish_h(const prefill_arguments &p, prefill_shared &sm,
+__device__ __forceinline__ void prefill_finish_h(const prefill_arguments &p, prefill_shared<KIND> &sm,
                                                  const prefill_task &task, float (&sum)[128])
 {
     using namespace prefill;
@@ -84,8 +96,8 @@ __device__ __forceinline__ void prefill_finish_h(const prefill_arguments &p, pre
     float low = 1.0f, high = 1.0f;
     if (p.weight_in_h)
         low = p.row_weight[task.row + low_row], high = p.row_weight[task.row + high_row];
-    prefill_activate(p, task, sum, low, high);
-    if constexpr (KIND != LP_PREFILL_BF16) {
+    prefill_activate(p, task, sum, low, high, prefill_unit(KIND));
+    if constexpr (prefill_is_scaled(KIND)) {
         low = high = 1e-10f;
 #pragma unroll
         for (int j = 0; j < 16; j++)
@@ -104,22 +116,42 @@ __device__ __forceinline__ void prefill_finish_h(const prefill_arguments &p, pre
         }
         low = __fdiv_rn(448.0f, low), high = __fdiv_rn(448.0f, high);
     }
-    if constexpr (KIND == LP_PREFILL_FP8) {
+    if constexpr (prefill_is_fp8(KIND)) {
 #pragma unroll
         for (int j = 0; j < 16; j++) {
-            const uint32_t to = at + j / 2 * 128 + (j & 1) * 8 + 2 * q;
+            const int in_block = prefill_place(KIND, 8 * j) + prefill_place(KIND, 2 * q); /* of columns 8 j + 2 q */
+            const uint32_t to = at + in_block / 16 * 128 + in_block % 16;
             store_shared_u16(to, e4m3_pair(sum[8 * j] * low, sum[8 * j + 1] * low));
             store_shared_u16(to + 1024, e4m3_pair(sum[8 * j + 2] * high, sum[8 * j + 3] * high));
         }
         prefill_store_piece(p, task, staging, warp_row, task.n, blocks);
     } else {
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
+        for (int piece = 0; piece < 2; piece++) {
+            if (piece == 1) {
+                bulk_store_wait_read();
+                __syncwarp();
+            }
 #pragma unroll
-            for (int j = 0; j < 8; j++) {
-                const float *const v = sum + 64 * half + 8 * j;
-                const uint32_t to = at + j * 128 + 4 * q;
-                if (KIND == LP_PREFILL_CODES) {
+            for (int j = 0; j < 16; j++) {
+                if (prefill_place(KIND, 8 * j) / 64 != piece)
+                    continue;
+                const float *const v = sum + 8 * j;
+                const int low_place = prefill_place(KIND, 8 * j) % 64 + prefill_place(KIND, 2 * q),
+                          high_place = prefill_place(KIND, 8 * j) % 64 + prefill_place(KIND, 2 * q + 1);
+                const uint32_t to = at + low_place / 8 * 128 + low_place % 8 * 2;
+                if constexpr (KIND == LP_PREFILL_NV || KIND == LP_PREFILL_MX_WIDE) {
+                    const uint32_t next = at + high_place / 8 * 128 + high_place % 8 * 2;
+                    const bool rounds = KIND == LP_PREFILL_MX_WIDE;
+                    const uint32_t first =
+                        rounds ? prefill_e4m3_as_bf16(v[0] * low, v[1] * low) : bf16_pair(v[0], v[1]);
+                    const uint32_t second =
+                        rounds ? prefill_e4m3_as_bf16(v[2] * high, v[3] * high) : bf16_pair(v[2], v[3]);
+                    store_shared_u16(to, static_cast<uint16_t>(first));
+                    store_shared_u16(next, static_cast<uint16_t>(first >> 16));
+                    store_shared_u16(to + 1024, static_cast<uint16_t>(second));
+                    store_shared_u16(next + 1024, static_cast<uint16_t>(second >> 16));
+                } else if (prefill_is_scaled(KIND)) {
                     store_shared_u32(to, prefill_e4m3_as_bf16(v[0] * low, v[1] * low));
                     store_shared_u32(to + 1024, prefill_e4m3_as_bf16(v[2] * high, v[3] * high));
                 } else {
@@ -127,21 +159,22 @@ __device__ __forceinline__ void prefill_finish_h(const prefill_arguments &p, pre
                     store_shared_u32(to + 1024, bf16_pair(v[2], v[3]));
                 }
             }
-            prefill_store_piece(p, task, staging, warp_row, 2 * task.n + half, 2 * blocks);
+            prefill_store_piece(p, task, staging, warp_row, 2 * task.n + piece, 2 * blocks);
         }
     }
 }
 
 /* Rows of out in BF16; each two neighbouring lanes exchange, so that they store 8 bytes each and 32 together. */
+template <int KIND>
 __device__ __forceinline__ void prefill_finish_out(const prefill_arguments &p, const prefill_task &task,
                                                    float (&sum)[128])
 {
     const int group = threadIdx.x / 128, warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32, g = lane / 4,
               q = lane % 4;
     const int row = group * 64 + warp * 16 + g;
-    float factor = 1.0f;
+    float factor = prefill_unit(KIND);
     if (p.l2_alpha != nullptr) {
-        factor = p.l2_alpha[task.expert];
+        factor *= p.l2_alpha[task.expert];
         if (p.l2_activation_scale != nullptr)
             factor = __fdiv_rn(factor, *p.l2_activation_scale);
     }

@@ -6,10 +6,7 @@
  */
 #include "kernels/moe_launch.cuh"
 #include "kernels/prefill.h"
-#include "kernels/prefill_operand.cuh"
-#include "kernels/prefill_ptx.cuh"
-
-#include <cuda_fp16.h>
+#include "kernels/prefill_store.cuh"
 
 namespace
 {
@@ -51,18 +48,22 @@ __device__ uint4 quantise(const Values &x, float *scale)
     return make_uint4(word[0], word[1], word[2], word[3]);
 }
 
-/* Four E4M3 values written as BF16. */
-__device__ uint2 widened(uint32_t codes)
+/* A warp does 512 columns of a token at a time. */
+__global__ void __launch_bounds__(THREADS) quantise_tokens(const void *x, const int32_t *tokens, int64_t max_tokens,
+                                                           int64_t hidden, uint4 *codes, float *scales)
 {
-    uint32_t out[2];
-    for (int i = 0; i < 2; i++) {
-        uint32_t halves;
-        const uint16_t two = static_cast<uint16_t>(codes >> (16 * i));
-        asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(two));
-        const __half2 value = reinterpret_cast<const __half2 &>(halves);
-        out[i] = prefill::bf16_pair(__low2float(value), __high2float(value));
+    const int64_t count = *tokens < max_tokens ? *tokens : max_tokens, pieces = hidden / COLUMNS, all = count * pieces;
+    for (int64_t i = blockIdx.x * static_cast<int64_t>(THREADS) + threadIdx.x; i < (all + 31) / 32 * 32;
+         i += static_cast<int64_t>(gridDim.x) * THREADS) {
+        const int64_t at = (i < all ? i : 0) * COLUMNS; /* eight lanes are all in or all out */
+        float scale;
+        const uint4 code = quantise(load_bf16(x, at), &scale);
+        if (i >= all)
+            continue;
+        codes[i] = code;
+        if (i % 8 == 0)
+            scales[at / BLOCK] = scale;
     }
-    return make_uint2(out[0], out[1]);
 }
 
 /* 16 columns of a row from column k on. */
@@ -70,18 +71,17 @@ template <int KIND> __device__ void move(const lp_prefill_gather_job &job, int64
 {
     const int64_t at = token * job.hidden + k;
     char *const to = static_cast<char *>(job.to);
-    if constexpr (KIND == LP_PREFILL_BF16) {
+    if constexpr (KIND == LP_PREFILL_BF16 || KIND == LP_PREFILL_NV) {
         const uint4 *const from = reinterpret_cast<const uint4 *>(static_cast<const uint16_t *>(job.x) + at);
         for (int i = 0; i < 2; i++)
-            *reinterpret_cast<uint4 *>(to + prefill_operand_byte(row, 2 * k + 16 * i, 2 * job.hidden)) =
-                __ldg(from + i);
+            prefill_store_bf16(KIND, to, row, k + 8 * i, job.hidden, __ldg(from + i));
         return;
     }
     uint4 codes;
     float scale;
-    if (job.x_dtype == LP_BF16)
+    if (job.x_dtype == LP_BF16) {
         codes = quantise(load_bf16(job.x, at), &scale);
-    else {
+    } else {
         codes = __ldg(reinterpret_cast<const uint4 *>(static_cast<const char *>(job.x) + at));
         scale = __ldg(job.x_scale + at / BLOCK);
     }
@@ -89,13 +89,10 @@ template <int KIND> __device__ void move(const lp_prefill_gather_job &job, int64
         job.to_scale[prefill_scale_index(row, k / BLOCK, job.hidden / BLOCK)] = scale;
     if constexpr (KIND == LP_PREFILL_FP8) {
         *reinterpret_cast<uint4 *>(to + prefill_operand_byte(row, k, job.hidden)) = codes;
-    } else {
-        const uint2 a = widened(codes.x), b = widened(codes.y), c = widened(codes.z), d = widened(codes.w);
-        *reinterpret_cast<uint4 *>(to + prefill_operand_byte(row, 2 * k, 2 * job.hidden)) =
-            make_uint4(a.x, a.y, b.x, b.y);
-        *reinterpret_cast<uint4 *>(to + prefill_operand_byte(row, 2 * k + 16, 2 * job.hidden)) =
-            make_uint4(c.x, c.y, d.x, d.y);
+        return;
     }
+    prefill_store_codes(KIND, to, row, k, job.hidden, make_uint2(codes.x, codes.y));
+    prefill_store_codes(KIND, to, row, k + 8, job.hidden, make_uint2(codes.z, codes.w));
 }
 
 /* A block does four blocks of 128 columns of eight rows at a time. */
@@ -126,6 +123,15 @@ template <int KIND> lp_status launch(const lp_prefill_gather_job &job, void *str
 
 } // namespace
 
+extern "C" lp_status lp_prefill_quantise(const void *x, const int32_t *tokens, int64_t max_tokens, int64_t hidden,
+                                         void *codes, float *scale, void *stream, lp_error *err)
+{
+    const moe_launch launch(132 * 8, THREADS, 0, stream, false);
+    return moe_launched(cudaLaunchKernelEx(&launch.config, quantise_tokens, x, tokens, max_tokens, hidden,
+                                           static_cast<uint4 *>(codes), scale),
+                        "the rounding of tokens", err);
+}
+
 extern "C" lp_status lp_prefill_gather(const lp_prefill_gather_job *job, void *stream, lp_error *err)
 {
     switch (job->kind) {
@@ -133,6 +139,13 @@ extern "C" lp_status lp_prefill_gather(const lp_prefill_gather_job *job, void *s
         return launch<LP_PREFILL_FP8>(*job, stream, err);
     case LP_PREFILL_BF16:
         return launch<LP_PREFILL_BF16>(*job, stream, err);
+    case LP_PREFILL_MX:
+        return launch<LP_PREFILL_MX>(*job, stream, err);
+    case LP_PREFILL_NV:
+        return launch<LP_PREFILL_NV>(*job, stream, err);
+    case LP_PREFILL_MX_WIDE:
+        return launch<LP_PREFILL_MX_WIDE>(*job, stream, err);
+    case LP_PREFILL_FP8_WIDE: /* the same operand */
     case LP_PREFILL_CODES:
         break;
     }

@@ -8,7 +8,8 @@
 #ifndef LOADPLAN_PREFILL_OPERAND_CUH
 #define LOADPLAN_PREFILL_OPERAND_CUH
 
-#include <stdint.h>
+#include "kernels/prefill.h"
+#include "kernels/w4_operand.cuh"
 
 constexpr int PREFILL_ROWS = 128, PREFILL_PIECE = PREFILL_ROWS * 128;
 
@@ -18,6 +19,23 @@ __host__ __device__ inline int64_t prefill_operand_byte(int64_t row, int64_t at,
     const int64_t in_block = row % PREFILL_ROWS;
     return row / PREFILL_ROWS * PREFILL_ROWS * row_bytes + at / 128 * PREFILL_PIECE + in_block / 8 * 1024 +
            at % 128 / 16 * 128 + in_block % 8 * 16 + at % 16;
+}
+
+/*
+ * Place of column k of a block of 128. Weights that are decoded keep the order of the path of few tokens, so that both
+ * add the same products in the same order. Of a multiple of 8 and of what is below it, places add up.
+ */
+__host__ __device__ inline int prefill_place(int kind, int k)
+{
+    return kind == LP_PREFILL_MX                                 ? w4_place(1, k)
+           : kind == LP_PREFILL_NV || kind == LP_PREFILL_MX_WIDE ? w4_place(2, k)
+                                                                 : k;
+}
+
+/* Sums of a kind are in units of this: E2M1 weights decoded to BF16 are 2^-8 of their value. */
+__host__ __device__ constexpr float prefill_unit(int kind)
+{
+    return kind == LP_PREFILL_NV || kind == LP_PREFILL_MX_WIDE ? 256.0f : 1.0f;
 }
 
 __host__ __device__ inline int64_t prefill_scale_index(int64_t row, int64_t block, int64_t blocks)

@@ -2,36 +2,38 @@
 /* The path of many tokens an expert: what it takes, and its workspace. */
 #include "kernels/prefill.h"
 
-enum { ROWS = 128, EXPANDED_BYTES = 640 << 20 };
+enum { ROWS = 128, PACKED_ROUTES = 128 };
 
-lp_prefill_kind lp_prefill_kind_of(lp_moe_format format)
+/* The matrix unit keeps about 14 bits while it adds FP8 products. Over many columns of h that evens out; over few of
+ * them a single code that flips shows, so they are multiplied as BF16 values. */
+lp_prefill_kind lp_prefill_kind_of(const lp_megamoe_shape *shape)
 {
-    switch (format) {
+    switch (shape->format) {
     case LP_FP8_BLOCK128:
-        return LP_PREFILL_FP8;
+        return shape->intermediate < 2048 ? LP_PREFILL_FP8_WIDE : LP_PREFILL_FP8;
     case LP_MOE_BF16:
-    case LP_NVFP4:
         return LP_PREFILL_BF16;
+    case LP_NVFP4:
+        return LP_PREFILL_NV;
     case LP_MXFP4:
+        return lp_moe_wide_products(shape) ? LP_PREFILL_MX_WIDE : LP_PREFILL_MX;
     case LP_MXFP8:
         break;
     }
     return LP_PREFILL_CODES;
 }
 
-int64_t lp_prefill_group(const lp_megamoe_shape *shape)
-{
-    if (shape->format == LP_FP8_BLOCK128 || shape->format == LP_MOE_BF16)
-        return 0;
-    const int64_t each = 3 * shape->hidden * shape->intermediate * 2, group = EXPANDED_BYTES / each;
-    return group < 1 ? 1 : group < shape->experts ? group : shape->experts;
-}
-
-/* Sizes that the tiles of 256 rows of weights, in pairs, divide. */
 static bool takes(const lp_megamoe_shape *shape, lp_moe_family family)
 {
     (void)family;
     return shape->hidden % 256 == 0 && shape->intermediate % 128 == 0;
+}
+
+/* 4-bit weights packed by tiles have a path of their own for few tokens: from here on this one is faster. */
+static bool takes_packed(const lp_megamoe_shape *shape, lp_moe_family family)
+{
+    return family == LP_MOE_PACKED && takes(shape, family) && !lp_moe_wide_products(shape) &&
+           shape->tokens_bound * shape->top_k > PACKED_ROUTES * shape->experts;
 }
 
 void lp_prefill_take(lp_moe_space *space, const lp_megamoe_shape *shape, lp_prefill_areas *areas)
@@ -39,23 +41,24 @@ void lp_prefill_take(lp_moe_space *space, const lp_megamoe_shape *shape, lp_pref
     const int64_t routes = shape->max_tokens * shape->top_k;
     const int64_t rows = lp_moe_rows_cap(routes, shape->experts, ROWS);
     const int64_t chunks = lp_moe_chunks_cap(routes, shape->experts, ROWS);
-    const int64_t hidden = shape->hidden, inner = shape->intermediate, group = lp_prefill_group(shape);
-    const lp_prefill_kind kind = lp_prefill_kind_of(shape->format);
-    const int64_t byte = kind == LP_PREFILL_FP8 ? 1 : 2;
+    const int64_t hidden = shape->hidden, inner = shape->intermediate;
+    const lp_prefill_kind kind = lp_prefill_kind_of(shape);
+    const bool scaled = kind != LP_PREFILL_BF16 && kind != LP_PREFILL_NV;
+    const int64_t byte = kind == LP_PREFILL_FP8 || kind == LP_PREFILL_MX ? 1 : 2;
     lp_moe_take_routes(space, &areas->routes, shape->experts, routes, ROWS, ROWS, chunks);
     areas->x = lp_moe_take(space, rows * hidden, byte);
     areas->h = lp_moe_take(space, rows * inner, byte);
     areas->x_scale = areas->h_scale = NULL;
-    if (kind != LP_PREFILL_BF16) {
+    if (scaled) {
         areas->x_scale = lp_moe_take(space, rows * (hidden / 128), sizeof(float));
         areas->h_scale = lp_moe_take(space, rows * (inner / 128), sizeof(float));
     }
-    areas->out = lp_moe_take(space, rows * hidden, 2);
-    areas->l1 = areas->l2 = NULL;
-    if (group > 0) {
-        areas->l1 = lp_moe_take(space, group * 2 * inner * hidden, 2);
-        areas->l2 = lp_moe_take(space, group * inner * hidden, 2);
+    areas->codes = areas->codes_scale = NULL;
+    if (scaled && shape->x_dtype == LP_BF16) {
+        areas->codes = lp_moe_take(space, shape->max_tokens * hidden, 1);
+        areas->codes_scale = lp_moe_take(space, shape->max_tokens * (hidden / 128), sizeof(float));
     }
+    areas->out = lp_moe_take(space, rows * hidden, 2);
 }
 
 static int64_t workspace(const lp_megamoe_shape *shape)
@@ -67,7 +70,10 @@ static int64_t workspace(const lp_megamoe_shape *shape)
 }
 
 #ifdef LOADPLAN_HAVE_CUDA
-const lp_moe_path lp_moe_path_prefill = {"prefill", takes, workspace, lp_prefill_run};
+#define RUN lp_prefill_run
 #else
-const lp_moe_path lp_moe_path_prefill = {"prefill", takes, workspace, NULL};
+#define RUN NULL
 #endif
+
+const lp_moe_path lp_moe_path_prefill = {"prefill", takes, workspace, RUN};
+const lp_moe_path lp_moe_path_prefill_w4 = {"prefill_w4", takes_packed, workspace, RUN};

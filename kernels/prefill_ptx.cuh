@@ -102,6 +102,17 @@ __device__ __forceinline__ void tensor_load_multicast(uint32_t to, const void *m
                  : "memory");
 }
 
+/* Into the L2 cache only. */
+__device__ __forceinline__ void bulk_prefetch(const void *from, uint32_t bytes)
+{
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+}
+__device__ __forceinline__ void tensor_prefetch(const void *map, int column, int row)
+{
+    asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global [%0, {%1, %2}];" ::"l"(map), "r"(column), "r"(row)
+                 : "memory");
+}
+
 __device__ __forceinline__ void bulk_store(void *to, uint32_t from, uint32_t bytes)
 {
     asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from), "r"(bytes)
@@ -118,10 +129,22 @@ __device__ __forceinline__ void bulk_store_wait()
 {
     asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
+/* Until the stores of this thread have left shared memory. */
+__device__ __forceinline__ void bulk_store_wait_read()
+{
+    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+
 /* Ordinary writes before it, copy engine and tensor cores after it. */
 __device__ __forceinline__ void proxy_fence()
 {
     asm volatile("fence.proxy.async;" ::: "memory");
+}
+
+/* The same for shared memory alone, which costs no fence of all memory. */
+__device__ __forceinline__ void proxy_fence_shared()
+{
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
 /* ---- flags in global memory ---- */
@@ -139,11 +162,6 @@ __device__ __forceinline__ void add_release(int *p, int v)
 }
 
 /* ---- small things ---- */
-
-__device__ __forceinline__ void named_barrier_of(int id, int threads)
-{
-    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
 
 template <int Registers> __device__ __forceinline__ void registers_more()
 {
@@ -224,6 +242,7 @@ __device__ __forceinline__ uint64_t swizzled_descriptor(uint32_t address)
     }
 
 PREFILL_MMA_N128(mma_e4m3_n128, "m64n128k32.f32.e4m3.e4m3", "")
+PREFILL_MMA_N128(mma_e4m3_e5m2_n128, "m64n128k32.f32.e4m3.e5m2", "")
 PREFILL_MMA_N128(mma_bf16_n128, "m64n128k16.f32.bf16.bf16", ", 0, 0")
 
 #define PREFILL_R128                                                                                                   \

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The path of many tokens an expert: its kernel, and the launches of a call. */
 #include "kernels/moe_launch.cuh"
+#include "kernels/prefill_decode.cuh"
 #include "kernels/prefill_feed.cuh"
 #include "kernels/prefill_finish.cuh"
 #include "kernels/prefill_multiply.cuh"
@@ -15,59 +16,82 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(PREFILL_THREADS, 1)
              const __grid_constant__ CUtensorMap map2)
 {
     using namespace prefill;
-    extern __shared__ __align__(1024) uint8_t raw[];
-    prefill_shared &sm = *reinterpret_cast<prefill_shared *>(raw);
+    constexpr bool DECODES = prefill_decodes(KIND);
+    extern __shared__ __align__(1024) uint8_t memory[];
+    prefill_shared<KIND> &sm = *reinterpret_cast<prefill_shared<KIND> *>(memory);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const uint32_t rank = cluster_rank();
-    constexpr int ELEMENT = KIND == LP_PREFILL_FP8 ? 1 : 2;
-    const int pieces1 = p.hidden * ELEMENT / 128, pieces2 = p.intermediate * ELEMENT / 128;
+    const int pieces1 = p.hidden * prefill_element(KIND) / 128, pieces2 = p.intermediate * prefill_element(KIND) / 128;
     if (threadIdx.x == 0) {
-        for (int s = 0; s < PREFILL_STAGES; s++) {
-            barrier_init(shared_address(&sm.full[s]), 2);
-            barrier_init(shared_address(&sm.empty[s]), 16); /* warps that multiply, of both blocks */
+        for (int s = 0; s < prefill_stages(KIND); s++) {
+            barrier_init(shared_address(&sm.full[s]),
+                         DECODES ? PREFILL_DECODERS + 1 : 2); /* who fills the weights, and the tokens' feeder */
+            barrier_init(shared_address(&sm.empty[s]), 2 * PREFILL_WARPS); /* of both blocks */
         }
+        if constexpr (DECODES)
+            for (int s = 0; s < prefill_raw<KIND>::RING; s++) {
+                barrier_init(shared_address(&sm.raw.full[s]), 1);
+                barrier_init(shared_address(&sm.raw.empty[s]), PREFILL_DECODERS);
+            }
         barrier_init_done();
     }
+    if (warp == PREFILL_WARPS && lane == 0)
+        prefill_ask_ahead<KIND>(p, &map1, rank);
     moe_wait_for_inputs();
     moe_let_next_start();
     if (warp == 1)
-        prefill_count_tiles(p, sm);
+        prefill_count_tiles(p, sm.tables);
     __syncthreads();
     cluster_sync();
-    if (warp >= 8) {
-        registers_less<40>();
-        if (warp == 8 && lane == 0)
-            prefill_feed_weights(p, sm, &map1, &map2, pieces1, pieces2, rank);
-        if (warp == 9 && lane == 0)
-            prefill_feed_tokens(p, sm, pieces1, pieces2, KIND != LP_PREFILL_BF16, ELEMENT, rank);
+    if (warp >= PREFILL_WARPS) {
+        if constexpr (DECODES) {
+            registers_less<72>();
+            if (warp < PREFILL_WARPS + PREFILL_DECODERS)
+                prefill_decode(p, sm, pieces1, pieces2, rank);
+            else if (lane == 0)
+                prefill_feed_codes(p, sm, &map1, &map2, pieces1, pieces2, rank);
+        } else {
+            registers_less<40>();
+            if (warp == PREFILL_WARPS && lane == 0)
+                prefill_feed_weights(p, sm, &map1, &map2, pieces1, pieces2, rank);
+            if (warp == PREFILL_WARPS + 1 && lane == 0)
+                prefill_feed_tokens(p, sm, pieces1, pieces2, rank);
+        }
         __syncwarp();
     } else {
-        registers_more<232>();
-        prefill_ring ring;
+        registers_more<DECODES ? 216 : 232>();
+        prefill_ring<prefill_stages(KIND)> ring;
+        prefill_receipt receipt;
         float sum[128];
+        int number = 0;
+        if (threadIdx.x / 128 == 1)
+            prefill_give_turn();
 #pragma unroll 1
         for (int which = 0; which < 2; which++) {
-            prefill_walk walk(p, sm, which, static_cast<int>(rank));
+            prefill_walk walk(p, sm.tables, which, static_cast<int>(rank));
             prefill_task task;
-            while (walk.next(task)) {
+            for (; walk.next(task); number++) {
                 prefill_multiply<KIND>(p, sm, ring, task, which, which == 0 ? pieces1 : pieces2, sum);
                 if (task.idle)
                     continue;
-                const int group = threadIdx.x / 128;
-                const bool some = group * 64 < task.rows;
+                const bool some = threadIdx.x / 128 * 64 < task.rows;
+                if constexpr (KIND == LP_PREFILL_MX)
+                    if (some)
+                        prefill_scale_rows(p, sm.raw, task, number, which, sum);
                 if (which == 1) {
                     if (some)
-                        prefill_finish_out(p, task, sum);
+                        prefill_finish_out<KIND>(p, task, sum);
                     continue;
                 }
+                receipt.give();
                 if (some)
                     prefill_finish_h<KIND>(p, sm, task, sum);
-                __threadfence();
-                named_barrier_of(1 + group, 128);
-                if (threadIdx.x % 128 == 0)
-                    add_release(p.ready + sm.tiles[task.expert] + task.m, 1);
+                receipt.flag = p.ready + sm.tables.tiles[task.expert] + task.m;
             }
+            receipt.give();
         }
+        if (threadIdx.x / 128 == 0)
+            prefill_take_turn(); /* leaves the barrier as it was */
     }
     cluster_sync(); /* copies and arrivals of the other block may still be on their way here */
 }
@@ -97,17 +121,18 @@ lp_status find_encode(encode_function *encode, lp_error *err)
     return LP_OK;
 }
 
-/* Rows of weights, read in boxes of 128 rows x 128 bytes. */
-lp_status make_map(CUtensorMap *map, const void *data, int64_t rows, int64_t row_bytes, lp_error *err)
+/* Rows of weights, read in boxes of 128 rows x 128 bytes, or of 256 rows x 64 bytes of codes. */
+lp_status make_map(CUtensorMap *map, const void *data, int64_t rows, int64_t row_bytes, bool codes, lp_error *err)
 {
     encode_function encode;
     LP_TRY(find_encode(&encode, err));
     const cuuint64_t size[2] = {static_cast<cuuint64_t>(row_bytes), static_cast<cuuint64_t>(rows)};
     const cuuint64_t stride[1] = {static_cast<cuuint64_t>(row_bytes)};
-    const cuuint32_t box[2] = {128, 128}, step[2] = {1, 1};
-    const CUresult code = encode(map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 2, const_cast<void *>(data), size, stride, box,
-                                 step, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    const cuuint32_t box[2] = {codes ? 64u : 128u, codes ? 256u : 128u}, step[2] = {1, 1};
+    const CUresult code =
+        encode(map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 2, const_cast<void *>(data), size, stride, box, step,
+               CU_TENSOR_MAP_INTERLEAVE_NONE, codes ? CU_TENSOR_MAP_SWIZZLE_NONE : CU_TENSOR_MAP_SWIZZLE_128B,
+               CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (code != CUDA_SUCCESS)
         return lp_fail(err, LP_E_DEVICE, "the driver refused a tensor map of %lld rows of %lld bytes (code %d)",
                        static_cast<long long>(rows), static_cast<long long>(row_bytes), static_cast<int>(code));
@@ -117,15 +142,18 @@ lp_status make_map(CUtensorMap *map, const void *data, int64_t rows, int64_t row
 template <int KIND>
 lp_status launch(const prefill_arguments &p, const void *l1, const void *l2, int blocks, void *stream, lp_error *err)
 {
-    constexpr int64_t ELEMENT = KIND == LP_PREFILL_FP8 ? 1 : 2;
-    const int64_t experts = p.last - p.first;
-    CUtensorMap map1, map2;
-    LP_TRY(make_map(&map1, l1, experts * 2 * p.intermediate, p.hidden * ELEMENT, err));
-    LP_TRY(make_map(&map2, l2, experts * p.hidden, p.intermediate * ELEMENT, err));
-    const int bytes = static_cast<int>(sizeof(prefill_shared));
+    constexpr bool CODES = prefill_decodes(KIND);
+    constexpr int64_t BITS = prefill_row_bits(KIND);
+    const int64_t experts = p.experts;
+    CUtensorMap map1 = {}, map2 = {};
+    if (!p.packed) {
+        LP_TRY(make_map(&map1, l1, experts * 2 * p.intermediate, p.hidden * BITS / 8, CODES, err));
+        LP_TRY(make_map(&map2, l2, experts * p.hidden, p.intermediate * BITS / 8, CODES, err));
+    }
+    const int bytes = static_cast<int>(sizeof(prefill_shared<KIND>));
     LP_TRY(moe_launched(cudaFuncSetAttribute(products<KIND>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
                         "the projections", err));
-    const moe_launch launch(blocks / 2 * 2, PREFILL_THREADS, static_cast<size_t>(bytes), stream, p.first == 0);
+    const moe_launch launch(blocks / 2 * 2, PREFILL_THREADS, static_cast<size_t>(bytes), stream, true);
     return moe_launched(cudaLaunchKernelEx(&launch.config, products<KIND>, p, map1, map2), "the projections", err);
 }
 
@@ -137,6 +165,14 @@ lp_status launch_kind(lp_prefill_kind kind, const prefill_arguments &p, const vo
         return launch<LP_PREFILL_FP8>(p, l1, l2, blocks, stream, err);
     case LP_PREFILL_BF16:
         return launch<LP_PREFILL_BF16>(p, l1, l2, blocks, stream, err);
+    case LP_PREFILL_MX:
+        return launch<LP_PREFILL_MX>(p, l1, l2, blocks, stream, err);
+    case LP_PREFILL_NV:
+        return launch<LP_PREFILL_NV>(p, l1, l2, blocks, stream, err);
+    case LP_PREFILL_FP8_WIDE:
+        return launch<LP_PREFILL_FP8_WIDE>(p, l1, l2, blocks, stream, err);
+    case LP_PREFILL_MX_WIDE:
+        return launch<LP_PREFILL_MX_WIDE>(p, l1, l2, blocks, stream, err);
     case LP_PREFILL_CODES:
         break;
     }
@@ -154,9 +190,19 @@ lp_status run_route(const lp_moe_call *call, lp_prefill_kind kind, const lp_pref
     job.sync_words = static_cast<int32_t>(lp_moe_chunks_cap(s.tokens_bound * s.top_k, s.experts, PREFILL_ROWS));
     job.x_dtype = s.x_dtype, job.id_dtype = s.id_dtype;
     job.gather = LP_MOE_GATHER_NONE;
+    job.rows = areas.x, job.row_scale = areas.x_scale;
     job.x = call->io->x, job.topk_ids = call->io->topk_ids;
     job.x_scale = call->io->x_scale, job.topk_weight = call->io->topk_weight;
     job.tokens = call->io->tokens, job.received = call->io->received;
+    const bool few = s.tokens_bound < 1024;
+    const bool quantise_first = areas.codes != nullptr && !few;
+    if (quantise_first)
+        LP_TRY(lp_prefill_quantise(call->io->x, call->io->tokens, s.tokens_bound, s.hidden, areas.codes,
+                                   areas.codes_scale, call->stream, err));
+    if (few) {
+        job.gather = LP_MOE_GATHER_PREFILL, job.prefill_kind = kind;
+        return lp_moe_route(&job, call->stream, err);
+    }
     LP_TRY(lp_moe_route(&job, call->stream, err));
     lp_prefill_gather_job gather = {};
     gather.kind = kind, gather.x_dtype = s.x_dtype;
@@ -164,19 +210,28 @@ lp_status run_route(const lp_moe_call *call, lp_prefill_kind kind, const lp_pref
     gather.rows_cap = lp_moe_rows_cap(s.tokens_bound * s.top_k, s.experts, PREFILL_ROWS);
     gather.start = areas.routes.start, gather.row_route = areas.routes.row_route;
     gather.x = call->io->x, gather.x_scale = call->io->x_scale;
+    if (quantise_first)
+        gather.x_dtype = LP_F8_E4M3, gather.x = areas.codes, gather.x_scale = areas.codes_scale;
     gather.to = areas.x, gather.to_scale = areas.x_scale;
     return lp_prefill_gather(&gather, call->stream, err);
 }
 
-prefill_arguments arguments_of(const lp_moe_call *call, const lp_prefill_areas &areas)
+prefill_arguments arguments_of(const lp_moe_call *call, lp_prefill_kind kind, const lp_prefill_areas &areas)
 {
     const lp_megamoe_shape &s = *call->shape;
     const lp_megamoe_weights &w = *call->weights;
     prefill_arguments p = {};
     p.tokens[0] = static_cast<const char *>(areas.x), p.tokens[1] = static_cast<const char *>(areas.h);
     p.token_scale[0] = areas.x_scale, p.token_scale[1] = areas.h_scale;
-    p.weight_scale[0] = static_cast<const float *>(w.tensor[LP_MOE_L1_SCALE].data);
-    p.weight_scale[1] = static_cast<const float *>(w.tensor[LP_MOE_L2_SCALE].data);
+    const void *const scale[2] = {w.tensor[LP_MOE_L1_SCALE].data, w.tensor[LP_MOE_L2_SCALE].data};
+    for (int i = 0; i < 2; i++) {
+        p.weight_scale[i] = static_cast<const float *>(scale[i]);
+        if (!prefill_decodes(kind))
+            continue;
+        p.codes[i] = static_cast<const char *>(w.tensor[i == 0 ? LP_MOE_L1_WEIGHT : LP_MOE_L2_WEIGHT].data);
+        p.code_scale[i] = static_cast<const char *>(scale[i]);
+        p.packed = call->family == LP_MOE_PACKED;
+    }
     p.h = static_cast<char *>(areas.h), p.h_scale = areas.h_scale;
     p.out = static_cast<uint16_t *>(areas.out);
     p.count = areas.routes.count, p.start = areas.routes.start;
@@ -190,47 +245,21 @@ prefill_arguments arguments_of(const lp_moe_call *call, const lp_prefill_areas &
     return p;
 }
 
-/* Weights as they are, or a group of experts after the other: expanded, then multiplied. */
-lp_status run_products(const lp_moe_call *call, lp_prefill_kind kind, const lp_prefill_areas &areas, int blocks,
-                       lp_error *err)
-{
-    const lp_megamoe_shape &s = *call->shape;
-    prefill_arguments p = arguments_of(call, areas);
-    lp_prefill_expand_job job = {};
-    job.format = s.format, job.family = call->family;
-    job.hidden = s.hidden, job.intermediate = s.intermediate;
-    for (int i = 0; i < 2; i++) {
-        job.weight[i] = call->weights->tensor[i == 0 ? LP_MOE_L1_WEIGHT : LP_MOE_L2_WEIGHT].data;
-        job.scale[i] = call->weights->tensor[i == 0 ? LP_MOE_L1_SCALE : LP_MOE_L2_SCALE].data;
-    }
-    job.to[0] = areas.l1, job.to[1] = areas.l2;
-    const int64_t group = lp_prefill_group(&s);
-    if (group == 0) {
-        p.first = 0, p.last = p.experts;
-        return launch_kind(kind, p, job.weight[0], job.weight[1], blocks, call->stream, err);
-    }
-    for (int64_t first = 0; first < s.experts; first += group) {
-        job.first = first, job.experts = group < s.experts - first ? group : s.experts - first;
-        LP_TRY(lp_prefill_expand(&job, call->stream, err));
-        p.first = static_cast<int>(first), p.last = static_cast<int>(first + job.experts);
-        LP_TRY(launch_kind(kind, p, areas.l1, areas.l2, blocks, call->stream, err));
-    }
-    return LP_OK;
-}
-
 } // namespace
 
 extern "C" lp_status lp_prefill_run(const lp_moe_call *call, lp_error *err)
 {
     const lp_megamoe_shape &s = *call->shape;
-    const lp_prefill_kind kind = lp_prefill_kind_of(s.format);
+    const lp_prefill_kind kind = lp_prefill_kind_of(&s);
     lp_prefill_areas areas;
     lp_moe_space space = {call->workspace, 0};
     lp_prefill_take(&space, &s, &areas);
     int blocks;
     LP_TRY(moe_device_blocks(&blocks, err));
     LP_TRY(run_route(call, kind, areas, err));
-    LP_TRY(run_products(call, kind, areas, blocks, err));
+    const lp_megamoe_tensor *const tensor = call->weights->tensor;
+    LP_TRY(launch_kind(kind, arguments_of(call, kind, areas), tensor[LP_MOE_L1_WEIGHT].data,
+                       tensor[LP_MOE_L2_WEIGHT].data, blocks, call->stream, err));
     lp_moe_combine_job job = {};
     job.hidden = s.hidden, job.top_k = s.top_k, job.max_tokens = s.tokens_bound;
     job.tokens = call->io->tokens, job.route_row = areas.routes.route_row;

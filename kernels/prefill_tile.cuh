@@ -4,9 +4,10 @@
  *
  * A tile is 128 tokens of one expert by 256 rows of weights. Two blocks of a cluster work on two tiles that share an
  * operand, which each fetches half of for both: the weights, with neighbouring token tiles; or, for the last token tile
- * of an odd number, the tokens, with neighbouring weight tiles. All tasks of the first projection come first, in the
- * order of experts, then those of the second; a token tile of the second waits for the tiles of the first that it
- * reads. The order says nothing about results: each tile sums over K by itself, from the first column to the last.
+ * of an odd number and wherever weights are decoded, the tokens, with neighbouring weight tiles. All tasks of the first
+ * projection come first, in the order of experts, then those of the second; a token tile of the second waits for the
+ * tiles of the first that it reads. The order says nothing about results: each tile sums over K by itself, from the
+ * first column to the last.
  */
 #ifndef LOADPLAN_PREFILL_TILE_CUH
 #define LOADPLAN_PREFILL_TILE_CUH
@@ -15,13 +16,50 @@
 #include "kernels/prefill_operand.cuh"
 #include "kernels/prefill_ptx.cuh"
 
-constexpr int PREFILL_STAGES = 4, PREFILL_COLUMNS = 256, PREFILL_MOST_EXPERTS = 512, PREFILL_THREADS = 384;
+constexpr int PREFILL_COLUMNS = 256, PREFILL_MOST_EXPERTS = 512, PREFILL_THREADS = 384,
+              PREFILL_WARPS = 8; /* that multiply */
 constexpr int PREFILL_WEIGHT_BYTES = PREFILL_COLUMNS * 128, PREFILL_SCALE_BYTES = PREFILL_ROWS * 4;
+
+/* What a kind of product is made of. `decodes`: weights come as codes and three warps decode them. */
+__host__ __device__ constexpr bool prefill_decodes(int kind)
+{
+    return kind != LP_PREFILL_FP8 && kind != LP_PREFILL_BF16;
+}
+__host__ __device__ constexpr bool prefill_is_fp4(int kind)
+{
+    return kind == LP_PREFILL_MX || kind == LP_PREFILL_NV || kind == LP_PREFILL_MX_WIDE;
+}
+__host__ __device__ constexpr bool prefill_has_blocks(int kind) /* FP32 scales of 128 x 128 weights */
+{
+    return kind == LP_PREFILL_FP8 || kind == LP_PREFILL_FP8_WIDE;
+}
+__host__ __device__ constexpr bool prefill_is_fp8(int kind)
+{
+    return kind == LP_PREFILL_FP8 || kind == LP_PREFILL_MX;
+}
+__host__ __device__ constexpr bool prefill_is_scaled(int kind)
+{
+    return kind != LP_PREFILL_BF16 && kind != LP_PREFILL_NV;
+}
+__host__ __device__ constexpr int prefill_element(int kind)
+{
+    return prefill_is_fp8(kind) ? 1 : 2;
+}
+__host__ __device__ constexpr int prefill_row_bits(int kind) /* of a weight, as it is stored */
+{
+    return prefill_is_fp4(kind) ? 4 : kind == LP_PREFILL_BF16 ? 16 : 8;
+}
+__host__ __device__ constexpr int prefill_stages(int kind)
+{
+    return prefill_decodes(kind) ? 3 : 4;
+}
 
 struct prefill_arguments {
     const char *tokens[2]; /* operands of both projections: x and h */
     const float *token_scale[2];
-    const float *weight_scale[2]; /* LP_PREFILL_FP8 */
+    const float *weight_scale[2];         /* LP_PREFILL_FP8 */
+    const char *codes[2], *code_scale[2]; /* of kinds that decode */
+    int packed;                           /* they are in the layouts packed by tiles */
     char *h;
     float *h_scale;
     uint16_t *out;
@@ -30,22 +68,46 @@ struct prefill_arguments {
     int32_t *ready; /* tiles of the first projection that are done, for each tile of 128 tokens */
     const float *l1_alpha, *l2_alpha, *l2_activation_scale;
     int l1_alpha_columns;
-    int weight_in_h;          /* the router weight multiplies h */
-    int experts, first, last; /* all; those of this launch, whose weights start at the first */
+    int weight_in_h; /* the router weight multiplies h */
+    int experts;
     int hidden, intermediate;
     int activation;
     float alpha, beta, limit;
 };
 
-struct prefill_shared {
-    uint8_t weight[PREFILL_STAGES][PREFILL_WEIGHT_BYTES];
-    uint8_t tokens[PREFILL_STAGES][PREFILL_PIECE];
-    uint8_t staging[2][8192]; /* of the two multiplying warpgroups */
-    float scale[PREFILL_STAGES][PREFILL_ROWS];
-    uint64_t full[PREFILL_STAGES], empty[PREFILL_STAGES];
+struct prefill_tables {
     int tiles[PREFILL_MOST_EXPERTS + 1]; /* token tiles before an expert */
     int pairs[PREFILL_MOST_EXPERTS + 1]; /* pairs of them */
 };
+
+/* Codes and scales of 256 rows x 64 bytes, on their way to be decoded. */
+template <int KIND> struct prefill_raw {
+    static constexpr int RING = 3, CODES = PREFILL_COLUMNS * 64,
+                         SCALES = PREFILL_COLUMNS * (KIND == LP_PREFILL_NV ? 8 : 4);
+    static constexpr bool SCALED = KIND != LP_PREFILL_FP8_WIDE;
+    uint8_t codes[RING][CODES], scales[RING][SCALES];
+    uint64_t full[RING], empty[RING];
+    /* LP_PREFILL_MX, for the last tasks: reference exponents of rows; ballots of lanes whose row must be made again. */
+    uint8_t reference[4][PREFILL_COLUMNS];
+    uint32_t rare[4][32];
+};
+template <int KIND, bool DECODES> struct prefill_raw_or_none {
+    prefill_raw<KIND> raw;
+};
+template <int KIND> struct prefill_raw_or_none<KIND, false> {
+};
+
+template <int KIND> struct prefill_shared : prefill_raw_or_none<KIND, prefill_decodes(KIND)> {
+    static constexpr int STAGES = prefill_stages(KIND);
+    alignas(1024) uint8_t weight[STAGES][PREFILL_WEIGHT_BYTES];
+    uint8_t tokens[STAGES][PREFILL_PIECE];
+    uint8_t staging[2][8192]; /* of the two multiplying warpgroups */
+    float scale[STAGES][PREFILL_ROWS];
+    uint64_t full[STAGES], empty[STAGES];
+    prefill_tables tables;
+};
+static_assert(sizeof(prefill_shared<LP_PREFILL_NV>) <= 232448 && sizeof(prefill_shared<LP_PREFILL_FP8>) <= 232448,
+              "a block's most on this GPU");
 
 struct prefill_task {
     int expert, m, n;  /* tile of tokens, of weight rows */
@@ -55,7 +117,7 @@ struct prefill_task {
 };
 
 /* Prefix sums over experts; by one warp. */
-__device__ inline void prefill_count_tiles(const prefill_arguments &p, prefill_shared &sm)
+__device__ inline void prefill_count_tiles(const prefill_arguments &p, prefill_tables &sm)
 {
     const int lane = threadIdx.x % 32;
     int tiles = 0, pairs = 0;
@@ -75,31 +137,45 @@ __device__ inline void prefill_count_tiles(const prefill_arguments &p, prefill_s
         sm.tiles[0] = sm.pairs[0] = 0;
 }
 
+/* No expert has two tiles of tokens: then the blocks of a cluster share nothing, and neither waits for the other. */
+__device__ __forceinline__ bool prefill_is_solo(const prefill_arguments &p, const prefill_tables &tables)
+{
+    return tables.pairs[p.experts] == 0;
+}
+
 /* Walks a cluster's tasks of one projection; every role of a block walks alike. */
 struct prefill_walk {
     const prefill_arguments &p;
-    const prefill_shared &sm;
+    const prefill_tables &sm;
     int which, columns, total, expert, at, step, rank;
 
     /* Tasks before an expert. */
     __device__ int before(int e) const
     {
-        const int pairs = sm.pairs[e] - sm.pairs[p.first], tiles = sm.tiles[e] - sm.tiles[p.first];
+        const int tiles = sm.tiles[e];
+        const int pairs = p.codes[0] == nullptr ? sm.pairs[e] : 0;
         return pairs * columns + (tiles - 2 * pairs) * ((columns + 1) / 2);
     }
     __device__ static int columns_of(const prefill_arguments &p, int which)
     {
         return which == 0 ? p.intermediate / 128 : p.hidden / 256;
     }
-    __device__ prefill_walk(const prefill_arguments &p, const prefill_shared &sm, int which, int rank)
-        : p(p), sm(sm), which(which), columns(columns_of(p, which)), expert(p.first), rank(rank)
+    __device__ prefill_walk(const prefill_arguments &p, const prefill_tables &sm, int which, int rank)
+        : p(p), sm(sm), rank(rank)
     {
-        total = before(p.last);
+        start(which);
+    }
+    __device__ void start(int projection)
+    {
+        which = projection;
+        columns = columns_of(p, which);
+        expert = 0;
+        total = before(p.experts);
         step = static_cast<int>(gridDim.x / 2);
         at = static_cast<int>(blockIdx.x / 2);
         if (which == 1) { /* go on where the first projection ended */
             columns = columns_of(p, 0);
-            const int done = before(p.last);
+            const int done = before(p.experts);
             columns = columns_of(p, 1);
             at = (at + step - done % step) % step;
         }
@@ -110,12 +186,14 @@ struct prefill_walk {
             return false;
         while (at >= before(expert + 1))
             expert++;
-        const int tiles = sm.tiles[expert + 1] - sm.tiles[expert], pairs = tiles / 2, local = at - before(expert);
+        const int tiles = sm.tiles[expert + 1] - sm.tiles[expert], local = at - before(expert);
+        const int pairs = p.codes[0] == nullptr ? tiles / 2 : 0;
         task.expert = expert;
         task.share_tokens = local >= pairs * columns;
         if (task.share_tokens) {
-            task.m = tiles - 1;
-            task.n = 2 * (local - pairs * columns) + rank;
+            const int single = tiles - 2 * pairs, in_single = local - pairs * columns;
+            task.m = 2 * pairs + in_single % single;
+            task.n = 2 * (in_single / single) + rank;
         } else {
             task.m = 2 * (local % pairs) + rank;
             task.n = local / pairs;
@@ -126,17 +204,17 @@ struct prefill_walk {
         at += step;
         return true;
     }
-    /* Of this expert's weights in the tensor of the launch, in units of 256 rows. */
-    __device__ int weight_tile(const prefill_task &task) const { return (task.expert - p.first) * columns + task.n; }
+    /* Of all experts' weights, in units of 256 rows. */
+    __device__ int weight_tile(const prefill_task &task) const { return task.expert * columns + task.n; }
 };
 
-/* The ring of stages; every role steps through it alike. */
-struct prefill_ring {
+/* A ring of stages; every role steps through it alike. */
+template <int COUNT> struct prefill_ring {
     int stage = 0;
     uint32_t phase = 0;
     __device__ void next()
     {
-        if (++stage == PREFILL_STAGES) {
+        if (++stage == COUNT) {
             stage = 0;
             phase ^= 1;
         }

@@ -50,16 +50,40 @@ struct w4_item {
     int unused[3];
 };
 
-template <int FORMAT, int MOST> struct w4_layout {
-    static constexpr bool BF16 = FORMAT == LP_NVFP4;
-    static constexpr int ELEMENT = BF16 ? 2 : 1, SCALE_ROW = BF16 ? 8 : 4; /* bytes: a token's value; a row's scales */
-    static constexpr int STEPS = 2;                                        /* of 128 columns, in a stage */
+/* What is multiplied. */
+enum w4_kind {
+    W4_MX_FP8 = 0,  /* MXFP4 as E5M2, E4M3 tokens with a scale per 128 */
+    W4_MX_WIDE = 1, /* MXFP4 as BF16, the same tokens as BF16 */
+    W4_NV = 2       /* NVFP4 as BF16, BF16 tokens */
+};
+
+__host__ __device__ constexpr int w4_element_bytes(int kind) /* of a token's value */
+{
+    return kind == W4_MX_FP8 ? 1 : 2;
+}
+
+__host__ __device__ constexpr int w4_scale_bytes(int kind) /* of a row and step */
+{
+    return kind == W4_NV ? 8 : 4;
+}
+
+/* A variant of the kernel takes chunks of up to MOST tokens, in units of these. */
+__host__ __device__ constexpr int w4_unit(int most)
+{
+    return most > LP_W4_FEW_ROWS ? 16 : 8;
+}
+
+template <int KIND, int MOST> struct w4_layout {
+    static constexpr int ELEMENT = w4_element_bytes(KIND), SCALE_ROW = w4_scale_bytes(KIND);
+    static constexpr int TOKEN_SCALE = KIND == W4_NV ? 0 : 4;
+    static constexpr int STEPS = 2; /* of 128 columns, in a stage */
     static constexpr int WEIGHTS = 0, SCALES = WEIGHTS + STEPS * W4_STEP_BYTES;
     static constexpr int TOKENS = SCALES + STEPS * W4_ROWS * SCALE_ROW;
     static constexpr int TOKEN_SCALES = TOKENS + STEPS * w4_block_bytes(ELEMENT, MOST);
-    static constexpr int STAGE = (TOKEN_SCALES + (BF16 ? 0 : STEPS * MOST * 4) + 1023) / 1024 * 1024;
-    static constexpr int HEADER = 1024, SUMS = MOST * W4_ROWS * 4, OUTPUT = MOST * W4_ROWS * 2;
-    static constexpr int RING = HEADER + SUMS + OUTPUT;
+    static constexpr int STAGE = (TOKEN_SCALES + STEPS * MOST * TOKEN_SCALE + 1023) / 1024 * 1024;
+    static constexpr int HEADER = 2048, SUMS = MOST * W4_ROWS * 4; /* in whose place the finishers round them */
+    static constexpr int RING = HEADER + SUMS;
+    static_assert(ELEMENT == 1 || MOST <= 48, "rounded values must not reach sums that are still to be read");
     static constexpr int bytes(int stages) { return RING + stages * STAGE; }
 };
 
@@ -69,9 +93,15 @@ struct w4_header {
     uint64_t given[W4_QUEUE], taken[W4_QUEUE];            /* items */
     uint64_t summed, dumped;                              /* sums handed to the finishers, and taken from there */
     w4_item item[W4_QUEUE];
-    float most[4][LP_W4_MOST_ROWS / 4]; /* largest |h| of a token by warp of the finishers */
+    float most[4][LP_W4_MOST_ROWS]; /* largest |h| of a token by warp of the finishers */
 };
-static_assert(sizeof(w4_header) <= 1024, "the ring starts behind it");
+static_assert(sizeof(w4_header) <= 2048, "the ring starts behind it");
+
+/* Place of a thread's sums, as the finishers read them: float4 [token / 8][group][thread of the group]. */
+__device__ __forceinline__ int w4_sum_place(int group, int eight, int thread)
+{
+    return (eight * W4_GROUPS + group) * 128 + thread;
+}
 
 /* A position in the ring or in the queue, and the parity of its round. */
 struct w4_turn {

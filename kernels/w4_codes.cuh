@@ -49,6 +49,18 @@ __device__ __forceinline__ uint32_t w4_reference(uint32_t highest)
     return min(max(static_cast<int>(highest) - 6, 13), 241);
 }
 
+/* The same as BF16: with a code's 2^-126 (below) the product is code * 2^(scale - reference) * 2^-63. */
+enum { W4_WIDE_SPAN = 120 };
+#define W4_WIDE_UNIT 0x1p63f
+__device__ __forceinline__ uint32_t w4_scale_mx(uint32_t scale, uint32_t reference)
+{
+    return (scale - reference + 190) * 0x00800080u;
+}
+__device__ __forceinline__ float w4_wide_factor(uint32_t reference)
+{
+    return __uint_as_float(reference << 23);
+}
+
 /* ---- NVFP4 ---- */
 
 __device__ __forceinline__ uint32_t w4_multiply_pair(uint32_t x, uint32_t y)

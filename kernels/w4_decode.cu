@@ -14,7 +14,11 @@
 namespace
 {
 
-constexpr int MOST = 32; /* tokens of a chunk */
+/* Tokens of a chunk where many routes an expert are expected: as registers and shared memory allow. */
+constexpr int many_rows(int kind)
+{
+    return kind == W4_MX_FP8 ? 64 : 48;
+}
 
 __device__ void init_barriers(w4_header &h, int stages)
 {
@@ -32,13 +36,13 @@ __device__ void init_barriers(w4_header &h, int stages)
     w4_proxy_fence();
 }
 
-template <int FORMAT> __global__ void __launch_bounds__(W4_THREADS, 1) decode(const __grid_constant__ w4_arguments p)
+template <int KIND, int MOST>
+__global__ void __launch_bounds__(W4_THREADS, 1) decode(const __grid_constant__ w4_arguments p)
 {
-    using L = w4_layout<FORMAT, MOST>;
+    using L = w4_layout<KIND, MOST>;
     extern __shared__ __align__(1024) char shared[];
     w4_header &h = *reinterpret_cast<w4_header *>(shared);
-    float4 *const sums = reinterpret_cast<float4 *>(shared + L::HEADER);
-    char *const output = shared + L::HEADER + L::SUMS;
+    char *const sums = shared + L::HEADER;
     const uint32_t ring = w4_address(shared) + L::RING;
     if (threadIdx.x == 0)
         init_barriers(h, p.stages);
@@ -48,15 +52,15 @@ template <int FORMAT> __global__ void __launch_bounds__(W4_THREADS, 1) decode(co
     if (threadIdx.x >= W4_WEIGHT_FEEDER) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 48;");
         if (threadIdx.x == W4_WEIGHT_FEEDER)
-            w4_feed_weights<FORMAT, MOST>(p, h, ring);
+            w4_feed_weights<KIND, MOST>(p, h, ring);
         else if (threadIdx.x == W4_TOKEN_FEEDER)
-            w4_feed_tokens<FORMAT, MOST>(p, h, ring);
+            w4_feed_tokens<KIND, MOST>(p, h, ring);
     } else if (threadIdx.x >= W4_MULTIPLIERS) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 48;");
-        w4_finish<FORMAT>(p, h, sums, output);
+        w4_finish<KIND>(p, h, sums);
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 96;");
-        w4_multiply<FORMAT, MOST>(p, h, ring, sums);
+        w4_multiply<KIND, MOST>(p, h, ring, reinterpret_cast<float4 *>(sums));
     }
 }
 
@@ -74,18 +78,20 @@ w4_projection projection_of(const lp_moe_call *call, int which, const lp_w4_area
     return p;
 }
 
-lp_status run_route(const lp_moe_call *call, const lp_w4_areas &areas, lp_error *err)
+lp_status run_route(const lp_moe_call *call, const lp_w4_areas &areas, int most, lp_error *err)
 {
     const lp_megamoe_shape &s = *call->shape;
     lp_moe_route_job job = {};
     job.routes = areas.routes;
     job.experts = s.experts, job.hidden = s.hidden, job.top_k = s.top_k, job.max_tokens = s.tokens_bound;
     job.first_expert = s.first_expert;
-    job.align = LP_W4_ALIGN, job.chunk_rows = MOST;
+    job.align = w4_unit(most), job.chunk_rows = most;
     const int64_t routes = s.tokens_bound * s.top_k;
-    job.sync_words = static_cast<int32_t>(1 + lp_moe_chunks_cap(routes, s.experts, MOST));
+    job.sync_words = static_cast<int32_t>(1 + lp_moe_chunks_cap(routes, s.experts, most));
     job.x_dtype = s.x_dtype, job.id_dtype = s.id_dtype;
-    job.gather = s.format == LP_MXFP4 ? LP_MOE_GATHER_W4_FP8 : LP_MOE_GATHER_W4_BF16;
+    job.gather = s.format == LP_NVFP4       ? LP_MOE_GATHER_W4_BF16
+                 : lp_moe_wide_products(&s) ? LP_MOE_GATHER_W4_WIDE
+                                            : LP_MOE_GATHER_W4_FP8;
     job.x = call->io->x, job.topk_ids = call->io->topk_ids;
     job.x_scale = call->io->x_scale, job.topk_weight = call->io->topk_weight;
     job.tokens = call->io->tokens, job.received = call->io->received;
@@ -93,10 +99,10 @@ lp_status run_route(const lp_moe_call *call, const lp_w4_areas &areas, lp_error 
     return lp_moe_route(&job, call->stream, err);
 }
 
-template <int FORMAT>
+template <int KIND, int MOST>
 lp_status run_projections(const lp_moe_call *call, const lp_w4_areas &areas, int blocks, lp_error *err)
 {
-    using L = w4_layout<FORMAT, MOST>;
+    using L = w4_layout<KIND, MOST>;
     constexpr int MOST_BYTES = 232448; /* a block's most on this GPU */
     const lp_megamoe_shape &s = *call->shape;
     w4_arguments p = {};
@@ -114,11 +120,21 @@ lp_status run_projections(const lp_moe_call *call, const lp_w4_areas &areas, int
     p.activation = s.activation, p.alpha = s.activation_alpha, p.beta = s.activation_beta, p.limit = s.activation_limit;
     p.ticket = areas.routes.sync, p.ready = areas.routes.sync + 1;
     const int bytes = L::bytes(p.stages);
-    cudaError_t code = cudaFuncSetAttribute(decode<FORMAT>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    cudaError_t code = cudaFuncSetAttribute(decode<KIND, MOST>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
     if (code != cudaSuccess)
         return moe_launched(code, "the projections", err);
     const moe_launch launch(blocks, W4_THREADS, static_cast<size_t>(bytes), call->stream, true);
-    return moe_launched(cudaLaunchKernelEx(&launch.config, decode<FORMAT>, p), "the projections", err);
+    return moe_launched(cudaLaunchKernelEx(&launch.config, decode<KIND, MOST>, p), "the projections", err);
+}
+
+/* Routing and projections, with chunks that suit the routes which an expert may expect. */
+template <int KIND> lp_status run(const lp_moe_call *call, const lp_w4_areas &areas, int blocks, lp_error *err)
+{
+    constexpr int FEW = LP_W4_FEW_ROWS, MANY = many_rows(KIND), EXPECTED = 20;
+    const bool is_many = call->shape->tokens_bound * call->shape->top_k > EXPECTED * call->shape->experts;
+    LP_TRY(run_route(call, areas, is_many ? MANY : FEW, err));
+    return is_many ? run_projections<KIND, MANY>(call, areas, blocks, err)
+                   : run_projections<KIND, FEW>(call, areas, blocks, err);
 }
 
 } // namespace
@@ -131,13 +147,16 @@ extern "C" lp_status lp_w4_decode_run(const lp_moe_call *call, lp_error *err)
     lp_w4_take(&space, &s, &areas);
     int blocks;
     LP_TRY(moe_device_blocks(&blocks, err));
-    const size_t zero_bytes = static_cast<size_t>(LP_W4_MOST_ROWS) * 128 * (s.format == LP_MXFP4 ? 1 : 2);
+    const size_t zero_bytes = static_cast<size_t>(LP_W4_MOST_ROWS) * 128 * 2;
     if (s.intermediate % 256 != 0)
         LP_TRY(moe_launched(cudaMemsetAsync(areas.zero, 0, zero_bytes, static_cast<cudaStream_t>(call->stream)),
                             "a fill with zeros", err));
-    LP_TRY(run_route(call, areas, err));
-    LP_TRY(s.format == LP_MXFP4 ? run_projections<LP_MXFP4>(call, areas, blocks, err)
-                                : run_projections<LP_NVFP4>(call, areas, blocks, err));
+    if (s.format == LP_NVFP4)
+        LP_TRY(run<W4_NV>(call, areas, blocks, err));
+    else if (lp_moe_wide_products(&s))
+        LP_TRY(run<W4_MX_WIDE>(call, areas, blocks, err));
+    else
+        LP_TRY(run<W4_MX_FP8>(call, areas, blocks, err));
     lp_moe_combine_job job = {};
     job.hidden = s.hidden, job.top_k = s.top_k, job.max_tokens = s.tokens_bound;
     job.tokens = call->io->tokens, job.route_row = areas.routes.route_row;

@@ -10,8 +10,9 @@ extern "C" {
 #endif
 
 enum {
-    LP_W4_ALIGN = 8,      /* rows of an expert come in eights, the unit of a matrix product's columns */
-    LP_W4_MOST_ROWS = 128 /* of a chunk, over all variants of the kernel */
+    LP_W4_ALIGN = 16,    /* rows of an expert come in units of 8 or, where there are many, of 16 */
+    LP_W4_FEW_ROWS = 24, /* of a chunk at most, where few routes an expert are expected */
+    LP_W4_MOST_ROWS = 64 /* of a chunk, over all variants of the kernel */
 };
 
 typedef struct lp_w4_areas {

@@ -22,9 +22,36 @@ __device__ __forceinline__ void w4_serve(w4_item &item, const lp_moe_chunk &chun
     item.valid = chunk.valid;
 }
 
-/* The item of a number past the first tiles. False: it was one of them. */
+/* The tile of the first projection with that number, without what serves it. */
+__device__ __forceinline__ w4_item w4_first_tile(const w4_arguments &p, int number)
+{
+    w4_item item = {};
+    item.expert = number / p.projection[0].tiles;
+    item.tile = number % p.projection[0].tiles;
+    item.stages = (p.projection[0].steps + 1) / 2;
+    return item;
+}
+
+/* Serves the expert's first chunk, without its entry of the table, which would be one more wait. False: no tokens. */
+template <int MOST> __device__ __forceinline__ bool w4_serve_first(const w4_arguments &p, w4_item &item)
+{
+    const int count = p.routes.count[item.expert];
+    item.chunk = p.routes.first_chunk[item.expert];
+    item.row = p.routes.start[item.expert];
+    item.valid = min(count, MOST);
+    item.width = (item.valid + w4_unit(MOST) - 1) / w4_unit(MOST) * w4_unit(MOST);
+    return count > 0;
+}
+
+/* The item of a number. False: there is nothing to do for it. */
+template <int MOST>
 __device__ __forceinline__ bool w4_find_item(const w4_arguments &p, int number, int chunks, w4_item &item)
 {
+    if (number < p.first_tiles) {
+        item = w4_first_tile(p, number);
+        return w4_serve_first<MOST>(p, item);
+    }
+    number -= p.first_tiles;
     item.dropped = 0;
     item.projection = 0;
     if (number >= chunks * p.projection[0].tiles) {
@@ -40,16 +67,17 @@ __device__ __forceinline__ bool w4_find_item(const w4_arguments &p, int number, 
     item.tile = in_expert / any.count;
     item.stages = (projection.steps + 1) / 2;
     w4_serve(item, own == number / projection.tiles ? any : p.routes.chunk[own], own);
-    return item.projection == 1 || own != any.first || any.expert * projection.tiles + item.tile >= p.first_tiles;
+    const bool is_first = own == any.first && any.expert * projection.tiles + item.tile < p.first_tiles;
+    return item.projection == 1 || !is_first; /* first tiles have numbers of their own */
 }
 
 /* One stage of weights: 256 columns of a tile. The second half of an odd last one repeats the first; its tokens are 0.
  */
-template <int FORMAT, int MOST>
+template <int KIND, int MOST>
 __device__ __forceinline__ void w4_fill_weights(const w4_arguments &p, w4_header &h, uint32_t ring, const w4_turn &turn,
                                                 const w4_item &item, int k, uint64_t policy)
 {
-    using L = w4_layout<FORMAT, MOST>;
+    using L = w4_layout<KIND, MOST>;
     const w4_projection &projection = p.projection[item.projection];
     const int64_t step = (static_cast<int64_t>(item.expert) * projection.tiles + item.tile) * projection.steps + 2 * k;
     const char *const weight = projection.weight + step * W4_STEP_BYTES;
@@ -69,31 +97,24 @@ __device__ __forceinline__ void w4_fill_weights(const w4_arguments &p, w4_header
     }
 }
 
-template <int FORMAT, int MOST> __device__ void w4_feed_weights(const w4_arguments &p, w4_header &h, uint32_t ring)
+template <int KIND, int MOST> __device__ void w4_feed_weights(const w4_arguments &p, w4_header &h, uint32_t ring)
 {
     w4_turn stage = {0, p.stages, 0}, slot = {0, W4_QUEUE, 0};
     const uint64_t policy = w4_stream_policy();
     int number = atomicAdd(p.ticket, 1), filled = 0;
     const bool is_first = number < p.first_tiles;
-    w4_item item = {};
-    if (is_first) {
-        item.expert = number / p.projection[0].tiles;
-        item.tile = number % p.projection[0].tiles;
-        item.stages = (p.projection[0].steps + 1) / 2;
+    w4_item item = w4_first_tile(p, number);
+    if (is_first)
         for (; filled < min(item.stages, p.stages); filled++, stage.next())
-            w4_fill_weights<FORMAT, MOST>(p, h, ring, stage, item, filled, policy);
-    }
+            w4_fill_weights<KIND, MOST>(p, h, ring, stage, item, filled, policy);
     moe_wait_for_inputs();
     const int chunks = *p.routes.chunks;
-    if (is_first && p.routes.count[item.expert] > 0) {
-        const int chunk = p.routes.first_chunk[item.expert];
-        w4_serve(item, p.routes.chunk[chunk], chunk);
-    } else if (is_first) {
+    if (!is_first) {
+        while (!w4_find_item<MOST>(p, number, chunks, item))
+            number = atomicAdd(p.ticket, 1);
+    } else if (!w4_serve_first<MOST>(p, item)) {
         item.dropped = 1;
         item.stages = filled;
-    } else {
-        while (!w4_find_item(p, number - p.first_tiles, chunks, item))
-            number = atomicAdd(p.ticket, 1);
     }
     for (;; slot.next()) {
         w4_wait(w4_address(&h.taken[slot.at]), slot.phase ^ 1);
@@ -103,17 +124,16 @@ template <int FORMAT, int MOST> __device__ void w4_feed_weights(const w4_argumen
             return;
         number = atomicAdd(p.ticket, 1); /* in flight while the stages are filled */
         for (; filled < item.stages; filled++, stage.next())
-            w4_fill_weights<FORMAT, MOST>(p, h, ring, stage, item, filled, policy);
+            w4_fill_weights<KIND, MOST>(p, h, ring, stage, item, filled, policy);
         filled = 0;
-        /* the first tiles were all drawn before the first number past them */
-        while (!w4_find_item(p, number - p.first_tiles, chunks, item))
+        while (!w4_find_item<MOST>(p, number, chunks, item))
             number = atomicAdd(p.ticket, 1);
     }
 }
 
-template <int FORMAT, int MOST> __device__ void w4_feed_tokens(const w4_arguments &p, w4_header &h, uint32_t ring)
+template <int KIND, int MOST> __device__ void w4_feed_tokens(const w4_arguments &p, w4_header &h, uint32_t ring)
 {
-    using L = w4_layout<FORMAT, MOST>;
+    using L = w4_layout<KIND, MOST>;
     w4_turn stage = {0, p.stages, 0}, slot = {0, W4_QUEUE, 0};
     moe_wait_for_inputs();
     for (;; slot.next()) {
@@ -136,7 +156,7 @@ template <int FORMAT, int MOST> __device__ void w4_feed_tokens(const w4_argument
             w4_proxy_fence();
         }
         const int steps = projection.steps;
-        const uint32_t block = w4_block_bytes(L::ELEMENT, item.width), scales = L::BF16 ? 0 : item.width * 4;
+        const uint32_t block = w4_block_bytes(L::ELEMENT, item.width), scales = item.width * L::TOKEN_SCALE;
         const char *const operand = projection.operand + static_cast<int64_t>(item.row) * steps * (128 * L::ELEMENT);
         const float *const scale = projection.operand_scale + static_cast<int64_t>(item.row) * steps;
         for (int k = 0; k < item.stages; k++, stage.next()) {
@@ -147,7 +167,7 @@ template <int FORMAT, int MOST> __device__ void w4_feed_tokens(const w4_argument
             w4_copy(to + L::TOKENS, operand + 2 * k * static_cast<int64_t>(block), halves * block, full);
             if (halves == 1)
                 w4_copy(to + L::TOKENS + block, p.zero, block, full);
-            if (!L::BF16) {
+            if (L::TOKEN_SCALE != 0) {
                 w4_copy(to + L::TOKEN_SCALES, scale + 2 * k * item.width, halves * scales, full);
                 if (halves == 1)
                     w4_copy(to + L::TOKEN_SCALES + scales, p.zero, scales, full);

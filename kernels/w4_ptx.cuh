@@ -142,13 +142,15 @@ __device__ __forceinline__ uint64_t w4_operand(uint32_t at, uint32_t step)
 #define W4_D8       W4_D4 ",%4,%5,%6,%7"
 #define W4_D12      W4_D8 ",%8,%9,%10,%11"
 #define W4_D16      W4_D12 ",%12,%13,%14,%15"
+#define W4_D24      W4_D16 ",%16,%17,%18,%19,%20,%21,%22,%23"
+#define W4_D32      W4_D24 ",%24,%25,%26,%27,%28,%29,%30,%31"
 #define W4_INOUT(o) "+f"(d[o]), "+f"(d[(o) + 1]), "+f"(d[(o) + 2]), "+f"(d[(o) + 3])
 #define W4_IN       "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add)
 
 template <bool BF16, int N>
 __device__ __forceinline__ void w4_mma(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b, int add)
 {
-    static_assert(N == 8 || N == 16 || N == 24 || N == 32, "columns of a product");
+    static_assert(N == 8 || N == 16 || N == 24 || N == 32 || N == 48 || N == 64, "columns of a product");
     if constexpr (!BF16 && N == 8)
         asm volatile(W4_MMA("m64n8k32", "e5m2.e4m3", "", W4_D4, "%4", "%5", "%6", "%7", "%8", "%9")
                      : W4_INOUT(0)
@@ -165,6 +167,15 @@ __device__ __forceinline__ void w4_mma(float (&d)[N / 2], const uint32_t (&a)[4]
         asm volatile(W4_MMA("m64n32k32", "e5m2.e4m3", "", W4_D16, "%16", "%17", "%18", "%19", "%20", "%21")
                      : W4_INOUT(0), W4_INOUT(4), W4_INOUT(8), W4_INOUT(12)
                      : W4_IN);
+    if constexpr (!BF16 && N == 48)
+        asm volatile(W4_MMA("m64n48k32", "e5m2.e4m3", "", W4_D24, "%24", "%25", "%26", "%27", "%28", "%29")
+                     : W4_INOUT(0), W4_INOUT(4), W4_INOUT(8), W4_INOUT(12), W4_INOUT(16), W4_INOUT(20)
+                     : W4_IN);
+    if constexpr (!BF16 && N == 64)
+        asm volatile(W4_MMA("m64n64k32", "e5m2.e4m3", "", W4_D32, "%32", "%33", "%34", "%35", "%36", "%37")
+                     : W4_INOUT(0), W4_INOUT(4), W4_INOUT(8), W4_INOUT(12), W4_INOUT(16), W4_INOUT(20), W4_INOUT(24),
+                       W4_INOUT(28)
+                     : W4_IN);
     if constexpr (BF16 && N == 8)
         asm volatile(W4_MMA("m64n8k16", "bf16.bf16", ", 0", W4_D4, "%4", "%5", "%6", "%7", "%8", "%9")
                      : W4_INOUT(0)
@@ -180,6 +191,10 @@ __device__ __forceinline__ void w4_mma(float (&d)[N / 2], const uint32_t (&a)[4]
     if constexpr (BF16 && N == 32)
         asm volatile(W4_MMA("m64n32k16", "bf16.bf16", ", 0", W4_D16, "%16", "%17", "%18", "%19", "%20", "%21")
                      : W4_INOUT(0), W4_INOUT(4), W4_INOUT(8), W4_INOUT(12)
+                     : W4_IN);
+    if constexpr (BF16 && N == 48)
+        asm volatile(W4_MMA("m64n48k16", "bf16.bf16", ", 0", W4_D24, "%24", "%25", "%26", "%27", "%28", "%29")
+                     : W4_INOUT(0), W4_INOUT(4), W4_INOUT(8), W4_INOUT(12), W4_INOUT(16), W4_INOUT(20)
                      : W4_IN);
 }
 

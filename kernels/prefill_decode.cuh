@@ -1,0 +1,513 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The warpgroup that decodes weights of a tile into shared memory, once for all of its tokens: three warps
+ * decode, the fourth fetches codes and tokens.
+ *
+ * A lane takes 16 bytes of codes of a row, 32 columns, as they lie in the layout, and stores them in the order
+ * of prefill_place, as rows of 128 bytes with the 128-byte swizzle: eight words a row that no two lanes of a warp put
+ * into the same bank.
+ */
+#ifndef LOADPLAN_PREFILL_DECODE_CUH
+#define LOADPLAN_PREFILL_DECODE_CUH
+
+#include "kernels/number_formats.h"
+#include "kernels/prefill_feed.cuh"
+#include "kernels/w4_codes.cuh"
+#include "layouts/layout_index.h"
+
+#include <cuda_fp16.h>
+
+/*
+ * Fetches codes ahead of the decoding warps; by one lane. A step is 256 rows of 64 bytes of codes, 128 columns or 64 of
+ * MXFP8, as both families of layouts give them, and the scales. Packed layouts have a step's scales in one piece, row
+ * after row; the contract has them by words of four, the words of all rows of a column together, in slots.
+ */
+template <int KIND> struct prefill_code_feed {
+    using R = prefill_raw<KIND>;
+    static constexpr int COLUMNS = prefill_is_fp4(KIND) ? 128 : 64; /* of a step */
+    prefill_walk walk;
+    prefill_task task;
+    prefill_ring<R::RING> ring;
+    const CUtensorMap *map1, *map2; /* of the contract's codes: boxes of 256 rows x 64 bytes */
+    int step, steps, which;
+    bool some;
+
+    __device__ prefill_code_feed(const prefill_arguments &p, const prefill_tables &tables, const CUtensorMap *map1,
+                                 const CUtensorMap *map2, int rank)
+        : walk(p, tables, 0, rank), map1(map1), map2(map2), step(0), steps(p.hidden / COLUMNS), which(0), some(true)
+    {
+        find();
+    }
+    /* The next task that has weights. */
+    __device__ void find()
+    {
+        do {
+            while (!walk.next(task)) {
+                if (which == 1) {
+                    some = false;
+                    return;
+                }
+                which = 1;
+                steps = walk.p.intermediate / COLUMNS;
+                walk.start(1);
+            }
+        } while (task.idle);
+        step = 0;
+    }
+    __device__ void fetch_packed(uint32_t codes, uint32_t scales, uint32_t full)
+    {
+        const int64_t at = static_cast<int64_t>(walk.weight_tile(task)) * steps + step;
+        prefill::bulk_load(codes, walk.p.codes[which] + at * R::CODES, R::CODES, full);
+        prefill::bulk_load(scales, walk.p.code_scale[which] + at * R::SCALES, R::SCALES, full);
+    }
+    __device__ void fetch_contract(uint32_t codes, uint32_t scales, uint32_t full)
+    {
+        constexpr int WORDS = R::SCALES / PREFILL_COLUMNS / 4, BYTES = PREFILL_COLUMNS * 4;
+        const int64_t rows = static_cast<int64_t>(walk.columns) * PREFILL_COLUMNS;
+        prefill::tensor_load(codes, which == 0 ? map1 : map2, step * 64, walk.weight_tile(task) * PREFILL_COLUMNS,
+                             full);
+        for (int w = 0; R::SCALED && w < WORDS; w++) {
+            const int64_t word = (static_cast<int64_t>(task.expert) * steps + step) * COLUMNS / 128 * WORDS + w;
+            prefill::bulk_load(scales + w * BYTES,
+                               walk.p.code_scale[which] + (word * rows + task.n * PREFILL_COLUMNS) * 4, BYTES, full);
+        }
+    }
+    __device__ void fetch(prefill_raw<KIND> &raw)
+    {
+        using namespace prefill;
+        if (!some)
+            return;
+        const uint32_t full = shared_address(&raw.full[ring.stage]), codes = shared_address(raw.codes[ring.stage]),
+                       scales = shared_address(raw.scales[ring.stage]);
+        barrier_wait(shared_address(&raw.empty[ring.stage]), ring.phase ^ 1);
+        barrier_expect(full, R::CODES + (R::SCALED ? R::SCALES : 0));
+        if (walk.p.packed)
+            fetch_packed(codes, scales, full);
+        else
+            fetch_contract(codes, scales, full);
+        ring.next();
+        if (++step == steps)
+            find();
+    }
+};
+
+/*
+ * A decoding warp has every third of the 32 groups of eight rows of a tile; a lane has row lane / 4 of each, and of its
+ * 128 columns those from 32 * (lane % 4) on.
+ */
+constexpr int PREFILL_DECODERS = 3, PREFILL_GROUPS = (PREFILL_COLUMNS / 8 + PREFILL_DECODERS - 1) / PREFILL_DECODERS;
+constexpr int PREFILL_AHEAD = 4; /* groups whose codes are loaded at once */
+
+__device__ __forceinline__ int prefill_decoder()
+{
+    return threadIdx.x / 32 % 4;
+}
+
+/* Where a lane finds the scales of its rows in a step, two places a word. */
+struct prefill_scale_places {
+    uint32_t two[(PREFILL_GROUPS + 1) / 2];
+    __device__ __forceinline__ uint32_t of(int i) const { return two[i / 2] >> i % 2 * 16 & 0xffff; }
+};
+
+/* The scale of columns 32 q .. of MXFP4; of columns 32 q .. 32 q + 15 of NVFP4, whose next byte is the other; of
+ * columns 16 q .. of MXFP8, two bytes further in the second half of a word's 128. */
+template <int KIND> __device__ __forceinline__ prefill_scale_places prefill_places(bool packed)
+{
+    constexpr int EACH = KIND == LP_PREFILL_NV ? 8 : 4; /* bytes of a row */
+    const int lane = threadIdx.x % 32, q = lane % 4;
+    prefill_scale_places places = {};
+#pragma unroll
+    for (int i = 0; i < PREFILL_GROUPS; i++) {
+        const int row = (prefill_decoder() + PREFILL_DECODERS * i) * 8 % PREFILL_COLUMNS + lane / 4;
+        const int in_slots = KIND == LP_PREFILL_NV      ? q / 2 * (PREFILL_COLUMNS * 4) + q % 2 * 2
+                             : KIND == LP_PREFILL_CODES ? q / 2
+                                                        : q;
+        const int place = packed ? row * EACH + q * EACH / 4 : static_cast<int>(lp_scale_slot(row)) * 4 + in_slots;
+        places.two[i / 2] |= static_cast<uint32_t>(place) << i % 2 * 16;
+    }
+    return places;
+}
+
+__device__ __forceinline__ uint4 prefill_load16(uint32_t at)
+{
+    uint4 v;
+    asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(at));
+    return v;
+}
+__device__ __forceinline__ uint2 prefill_load8(uint32_t at)
+{
+    uint2 v;
+    asm volatile("ld.shared.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(at));
+    return v;
+}
+__device__ __forceinline__ uint32_t prefill_load1(uint32_t at)
+{
+    uint32_t v;
+    asm volatile("ld.shared.u8 %0, [%1];" : "=r"(v) : "r"(at));
+    return v;
+}
+
+/* The eight places of a lane in its row of a piece, 16-byte chunks under the swizzle; rows 3 * 8 apart are 3 KiB apart.
+ */
+struct prefill_chunks {
+    uint32_t at[8];
+    __device__ __forceinline__ explicit prefill_chunks(uint32_t weights)
+    {
+        const int lane = threadIdx.x % 32, r = lane / 4, q = lane % 4;
+        const uint32_t row = weights + prefill_decoder() * 1024 + r * 128 + r * 16 + 4 * q;
+#pragma unroll
+        for (int c = 0; c < 8; c++)
+            at[c] = row ^ c * 16;
+    }
+    __device__ __forceinline__ void store(int i, int chunk, uint32_t v) const
+    {
+        prefill::store_shared_u32(at[chunk] + i * PREFILL_DECODERS * 1024, v);
+    }
+};
+
+__device__ __forceinline__ bool prefill_has_group(int i)
+{
+    return prefill_decoder() + PREFILL_DECODERS * i < PREFILL_COLUMNS / 8;
+}
+
+/* References and far rows of the rows that a lane has a quarter of. */
+struct prefill_mx_rows {
+    uint32_t reference[PREFILL_GROUPS];
+    uint32_t rare; /* a bit a row: some scale does not fit */
+};
+
+/* References from the scales of the first 256 columns, as the path of few tokens takes them. `second` may be `scales`.
+ */
+__device__ __forceinline__ void prefill_refer(prefill_mx_rows &rows, uint32_t scales, uint32_t second,
+                                              const prefill_scale_places &places)
+{
+    rows.rare = 0;
+#pragma unroll
+    for (int i = 0; i < PREFILL_GROUPS; i++) {
+        uint32_t highest = max(prefill_load1(scales + places.of(i)), prefill_load1(second + places.of(i)));
+        highest = max(highest, __shfl_xor_sync(~0u, highest, 1));
+        highest = max(highest, __shfl_xor_sync(~0u, highest, 2));
+        rows.reference[i] = w4_reference(highest);
+    }
+}
+
+/* A step of codes to E5M2. */
+__device__ __forceinline__ void prefill_decode_mx(prefill_mx_rows &rows, uint32_t codes, uint32_t scales,
+                                                  const prefill_scale_places &places, uint32_t weights)
+{
+    const prefill_chunks chunks(weights);
+    const uint32_t from = codes + prefill_decoder() * 512 + threadIdx.x % 32 * 16;
+#pragma unroll
+    for (int first = 0; first < PREFILL_GROUPS; first += PREFILL_AHEAD) {
+        uint4 word[PREFILL_AHEAD];
+        uint32_t scale[PREFILL_AHEAD];
+#pragma unroll
+        for (int a = 0; a < PREFILL_AHEAD; a++)
+            if (first + a < PREFILL_GROUPS && prefill_has_group(first + a)) {
+                word[a] = prefill_load16(from + (first + a) * PREFILL_DECODERS * 512);
+                scale[a] = prefill_load1(scales + places.of(first + a));
+            }
+#pragma unroll
+        for (int a = 0; a < PREFILL_AHEAD; a++) {
+            const int i = first + a;
+            if (i >= PREFILL_GROUPS || !prefill_has_group(i))
+                continue;
+            rows.rare |= (scale[a] + 13u - rows.reference[i] > W4_SPAN ? 1u : 0u) << i;
+            const uint32_t low = w4_magnitudes_low(scale[a], rows.reference[i]);
+            const uint32_t high = w4_magnitudes_high(scale[a], rows.reference[i]);
+            const uint32_t four[4] = {word[a].x, word[a].y, word[a].z, word[a].w};
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                uint32_t lower, upper;
+                w4_decode_mx(four[j], low, high, lower, upper);
+                chunks.store(i, 2 * j, lower);
+                chunks.store(i, 2 * j + 1, upper);
+            }
+        }
+    }
+}
+
+/* Half `half` of a step of E2M1 codes, 32 of each 64 bytes, to BF16. An UE8M0 scale goes in as two factors, for 2^8
+ * times it may be more than BF16 holds. */
+template <int KIND>
+__device__ __forceinline__ void prefill_decode_nv(int half, uint32_t codes, uint32_t scales,
+                                                  const prefill_scale_places &places, uint32_t weights)
+{
+    const prefill_chunks chunks(weights);
+    const uint32_t from = codes + prefill_decoder() * 512 + threadIdx.x % 32 * 16 + 8 * half;
+#pragma unroll
+    for (int first = 0; first < PREFILL_GROUPS; first += PREFILL_AHEAD) {
+        uint2 word[PREFILL_AHEAD];
+        uint32_t code[PREFILL_AHEAD];
+#pragma unroll
+        for (int a = 0; a < PREFILL_AHEAD; a++)
+            if (first + a < PREFILL_GROUPS && prefill_has_group(first + a)) {
+                word[a] = prefill_load8(from + (first + a) * PREFILL_DECODERS * 512);
+                code[a] = prefill_load1(scales + places.of(first + a) + (KIND == LP_PREFILL_NV ? half : 0));
+            }
+#pragma unroll
+        for (int a = 0; a < PREFILL_AHEAD; a++) {
+            const int i = first + a;
+            if (i >= PREFILL_GROUPS || !prefill_has_group(i))
+                continue;
+            uint32_t scale, more = 0x3f803f80u;
+            if (KIND == LP_PREFILL_NV) { /* meant to be positive; a sign or a NaN is taken as E4M3 has it */
+                const uint32_t size = code[a] & 0x7f, sign = (code[a] & 0x80) * 0x01000100u;
+                scale = size == 0x7f ? 0x7fff7fffu : w4_scale_nv(size) ^ sign;
+            } else {
+                scale = min(code[a], 136u) * 0x00800080u + (118u << 7) * 0x00010001u; /* 2^(code - 9) */
+                more = (max(code[a], 136u) - 136u + 127u) * 0x00800080u;
+                scale = code[a] == 255 ? 0x7fff7fffu : scale;
+            }
+#pragma unroll
+            for (int j = 0; j < 2; j++) {
+                uint32_t pair[4];
+                w4_decode_nv(j == 0 ? word[a].x : word[a].y, scale, pair);
+#pragma unroll
+                for (int k = 0; k < 4; k++)
+                    chunks.store(i, 4 * j + k, KIND == LP_PREFILL_NV ? pair[k] : w4_multiply_pair(pair[k], more));
+            }
+        }
+    }
+}
+
+/* Two E4M3 codes times a scale, in BF16. */
+__device__ __forceinline__ uint32_t prefill_two_codes(uint32_t codes, float scale)
+{
+    uint32_t halves;
+    const uint16_t two = static_cast<uint16_t>(codes);
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(two));
+    const float2 value = __half22float2(reinterpret_cast<const __half2 &>(halves));
+    return prefill::bf16_pair(value.x * scale, value.y * scale);
+}
+
+__device__ __forceinline__ void prefill_store16(uint32_t at, uint32_t a, uint32_t b, uint32_t c, uint32_t d)
+{
+    asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(at), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+}
+
+/* A step of E4M3, half `half` of the columns of a scale word, to BF16: 16 columns a lane and row, in their order. */
+template <int KIND>
+__device__ __forceinline__ void prefill_decode_codes(int half, uint32_t codes, uint32_t scales,
+                                                     const prefill_scale_places &places, uint32_t weights)
+{
+    const int lane = threadIdx.x % 32, r = lane / 4, q = lane % 4;
+    const uint32_t from = codes + prefill_decoder() * 512 + lane * 16;
+    const uint32_t to = weights + prefill_decoder() * 1024 + r * 128 + (2 * q ^ r) * 16;
+#pragma unroll
+    for (int first = 0; first < PREFILL_GROUPS; first += PREFILL_AHEAD) {
+        uint4 word[PREFILL_AHEAD];
+        uint32_t scale[PREFILL_AHEAD];
+#pragma unroll
+        for (int a = 0; a < PREFILL_AHEAD; a++)
+            if (first + a < PREFILL_GROUPS && prefill_has_group(first + a)) {
+                word[a] = prefill_load16(from + (first + a) * PREFILL_DECODERS * 512);
+                scale[a] = KIND == LP_PREFILL_CODES ? prefill_load1(scales + places.of(first + a) + 2 * half) : 127;
+            }
+#pragma unroll
+        for (int a = 0; a < PREFILL_AHEAD; a++) {
+            const int i = first + a;
+            if (i >= PREFILL_GROUPS || !prefill_has_group(i))
+                continue;
+            const float s = lp_ue8m0_value(scale[a]);
+            const uint32_t four[4] = {word[a].x, word[a].y, word[a].z, word[a].w};
+            uint32_t out[8];
+#pragma unroll
+            for (int c = 0; c < 8; c++)
+                out[c] = prefill_two_codes(four[c / 2] >> (c % 2 * 16), s);
+            const uint32_t at = to + i * PREFILL_DECODERS * 1024;
+            prefill_store16(at, out[0], out[1], out[2], out[3]);
+            prefill_store16(at ^ 16, out[4], out[5], out[6], out[7]);
+        }
+    }
+}
+
+/* Tells the multiplying warps the references of a task's rows, before its last piece is handed over. */
+__device__ __forceinline__ void prefill_hand_over_rows(prefill_raw<LP_PREFILL_MX> &raw, const prefill_mx_rows &rows,
+                                                       int task)
+{
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < PREFILL_GROUPS; i++) {
+        const int group = prefill_decoder() + PREFILL_DECODERS * i;
+        const uint32_t ballot = __ballot_sync(~0u, rows.rare >> i & 1);
+        if (!prefill_has_group(i))
+            continue;
+        if (lane == 0)
+            raw.rare[task % 4][group] = ballot;
+        if (lane % 4 == 0)
+            raw.reference[task % 4][8 * group + lane / 4] = static_cast<uint8_t>(rows.reference[i]);
+    }
+}
+
+/* By the decoding warps. */
+template <int KIND>
+__device__ void prefill_decode(const prefill_arguments &p, prefill_shared<KIND> &sm, int pieces1, int pieces2,
+                               uint32_t rank)
+{
+    using namespace prefill;
+    using R = prefill_raw<KIND>;
+    constexpr int HALVES = prefill_is_fp4(KIND) ? prefill_element(KIND) : 1; /* pieces that a step makes */
+    const int lane = threadIdx.x % 32;
+    prefill_ring<prefill_stages(KIND)> ring;
+    prefill_ring<R::RING> from;
+    prefill_mx_rows rows = {};
+    const prefill_scale_places places = prefill_places<KIND>(p.packed);
+    int number = 0;
+    for (int which = 0; which < 2; which++) {
+        const int pieces = which == 0 ? pieces1 : pieces2;
+        prefill_walk walk(p, sm.tables, which, static_cast<int>(rank));
+        prefill_task task;
+        for (; walk.next(task); number++) {
+            for (int k = 0; k < pieces; k++, ring.next()) {
+                const int half = k % HALVES;
+                barrier_wait(shared_address(&sm.empty[ring.stage]), ring.phase ^ 1);
+                if (!task.idle) {
+                    const uint32_t weights = shared_address(sm.weight[ring.stage]);
+                    const uint32_t codes = shared_address(sm.raw.codes[from.stage]);
+                    const uint32_t scales = shared_address(sm.raw.scales[from.stage]);
+                    barrier_wait(shared_address(&sm.raw.full[from.stage]), from.phase);
+                    if constexpr (KIND == LP_PREFILL_MX) {
+                        if (k == 0) {
+                            prefill_ring<R::RING> second = from;
+                            if (pieces > 1) {
+                                second.next();
+                                barrier_wait(shared_address(&sm.raw.full[second.stage]), second.phase);
+                            }
+                            prefill_refer(rows, scales, shared_address(sm.raw.scales[second.stage]), places);
+                        }
+                        prefill_decode_mx(rows, codes, scales, places, weights);
+                        if (k == pieces - 1)
+                            prefill_hand_over_rows(sm.raw, rows, number);
+                    } else if constexpr (prefill_is_fp4(KIND)) {
+                        prefill_decode_nv<KIND>(half, codes, scales, places, weights);
+                    } else {
+                        prefill_decode_codes<KIND>(k % 2, codes, scales, places, weights);
+                    }
+                    proxy_fence_shared();
+                    __syncwarp();
+                    if (half == HALVES - 1) {
+                        if (lane == 0)
+                            barrier_arrive(shared_address(&sm.raw.empty[from.stage]));
+                        from.next();
+                    }
+                }
+                if (lane == 0)
+                    barrier_arrive(shared_address(&sm.full[ring.stage]));
+            }
+        }
+    }
+}
+
+/* Codes ahead of the decoders, and tokens; by one thread. */
+template <int KIND>
+__device__ void prefill_feed_codes(const prefill_arguments &p, prefill_shared<KIND> &sm, const CUtensorMap *map1,
+                                   const CUtensorMap *map2, int pieces1, int pieces2, uint32_t rank)
+{
+    constexpr int HALVES = prefill_is_fp4(KIND) ? prefill_element(KIND) : 1;
+    prefill_ring<prefill_stages(KIND)> ring;
+    prefill_code_feed<KIND> feed(p, sm.tables, map1, map2, static_cast<int>(rank));
+    for (int i = 0; i < prefill_raw<KIND>::RING - 1; i++)
+        feed.fetch(sm.raw);
+    for (int which = 0; which < 2; which++) {
+        const int pieces = which == 0 ? pieces1 : pieces2;
+        prefill_walk walk(p, sm.tables, which, static_cast<int>(rank));
+        prefill_task task;
+        while (walk.next(task)) {
+            for (int k = 0; k < pieces; k++, ring.next()) {
+                if (k % HALVES == 0 && !task.idle)
+                    feed.fetch(sm.raw);
+                if (which == 1 && k == 0)
+                    prefill_wait_for_h(p, sm.tables, task);
+                prefill_feed_piece(p, sm, ring, task, which, k, pieces, rank);
+            }
+        }
+    }
+}
+
+/* ---- the multiplying warps' side of LP_PREFILL_MX ---- */
+
+/* A row of a tile of weights: where its codes and scales of a step are, in memory. */
+struct prefill_row_places {
+    const char *codes, *scales;
+    int64_t codes_step, scales_step;
+    __device__ prefill_row_places(const prefill_arguments &p, const prefill_task &task, int which, int row, int steps)
+    {
+        const int64_t columns = prefill_walk::columns_of(p, which), tile = task.expert * columns + task.n;
+        codes = p.codes[which] + tile * steps * (PREFILL_COLUMNS * 64) + (p.packed ? row * 64 : row * 64 * steps);
+        codes_step = p.packed ? PREFILL_COLUMNS * 64 : 64;
+        if (p.packed) {
+            scales = p.code_scale[which] + tile * steps * (PREFILL_COLUMNS * 4) + row * 4;
+            scales_step = PREFILL_COLUMNS * 4;
+        } else {
+            const int64_t rows = columns * PREFILL_COLUMNS;
+            scales =
+                p.code_scale[which] + 4 * (task.expert * steps * rows + task.n * PREFILL_COLUMNS + lp_scale_slot(row));
+            scales_step = 4 * rows;
+        }
+    }
+};
+
+/* One row of weights by one token, from memory; a warp does it, each lane four columns of each 128. */
+__device__ inline float prefill_row_by_token(const prefill_arguments &p, const prefill_task &task, int which, int row,
+                                             int64_t token)
+{
+    const int k = threadIdx.x % 32 * 4, steps = (which == 0 ? p.hidden : p.intermediate) / 128;
+    const prefill_row_places at(p, task, which, row, steps);
+    float sum = 0.0f;
+    for (int s = 0; s < steps; s++) {
+        const uint32_t codes = *reinterpret_cast<const uint16_t *>(at.codes + s * at.codes_step + k / 2);
+        const uint32_t exponent = *reinterpret_cast<const uint8_t *>(at.scales + s * at.scales_step + k / 32);
+        const int64_t place = prefill_operand_byte(token, s * 128 + prefill_place(LP_PREFILL_MX, k), steps * 128);
+        const uint32_t x = __ldcg(reinterpret_cast<const unsigned *>(p.tokens[which] + place));
+        float part = 0.0f;
+        for (int i = 0; i < 4; i++)
+            part += lp_e2m1_value(codes >> (4 * i)) * lp_e4m3_value(x >> (8 * i) & 0xff);
+        part *= __ldcg(p.token_scale[which] + prefill_scale_index(token, s, steps));
+        sum += exponent == 255 ? __int_as_float(0x7fffffff) : ldexpf(part, static_cast<int>(exponent) - 127);
+    }
+    for (int d = 16; d > 0; d /= 2)
+        sum += __shfl_xor_sync(~0u, sum, d);
+    return sum;
+}
+
+/* Rows whose scales E5M2 cannot hold: their sums are made again, in FP32. Trained weights have none. */
+__device__ inline void prefill_redo_rows(const prefill_arguments &p, const uint32_t *rare, const prefill_task &task,
+                                         int which, float (&sum)[128])
+{
+    const int group = threadIdx.x / 128, lane = threadIdx.x % 32, first = group * 64 + threadIdx.x % 128 / 32 * 16;
+    for (int row = 0; row < PREFILL_COLUMNS; row++) {
+        if ((rare[row / 8] >> (row % 8 * 4) & 15) == 0)
+            continue;
+        for (int t = 0; t < 16 && first + t < task.rows; t++) {
+            const float value = prefill_row_by_token(p, task, which, row, task.row + first + t);
+            const bool mine = lane == t % 8 * 4 + row % 8 / 2;
+            const int place = row / 8 * 4 + t / 8 * 2 + row % 2;
+#pragma unroll
+            for (int i = 0; i < 128; i++)
+                if (mine && i == place)
+                    sum[i] = value;
+        }
+    }
+}
+
+/* Sums so far are in units of the rows' references. */
+__device__ __forceinline__ void prefill_scale_rows(const prefill_arguments &p, const prefill_raw<LP_PREFILL_MX> &raw,
+                                                   const prefill_task &task, int number, int which, float (&sum)[128])
+{
+    const int lane = threadIdx.x % 32, q = lane % 4;
+    const uint8_t *const reference = raw.reference[number % 4];
+#pragma unroll
+    for (int j = 0; j < 32; j++) {
+        const uint32_t two = *reinterpret_cast<const uint16_t *>(reference + 8 * j + 2 * q);
+        const float even = __uint_as_float((two & 0xff) << 23), odd = __uint_as_float(two >> 8 << 23);
+        sum[4 * j] *= even;
+        sum[4 * j + 1] *= odd;
+        sum[4 * j + 2] *= even;
+        sum[4 * j + 3] *= odd;
+    }
+    if (__any_sync(~0u, raw.rare[number % 4][lane] != 0))
+        prefill_redo_rows(p, raw.rare[number % 4], task, which, sum);
+}
+
+#endif
