@@ -339,12 +339,18 @@ static void take_block(lp_rounds *r, lp_meeting *m, const uint8_t *body, int64_t
 
 /* ---- blame ---- */
 
+/* How long an answer may take: a rank that is alive has a thread for it, but hosts may be busy. */
+static int64_t clamp_ns(int64_t value, int64_t least, int64_t most)
+{
+    return value < least ? least : value > most ? most : value;
+}
+
 static void ask(lp_rounds *r, int32_t stalled)
 {
     if (r->blame_ns != 0 || r->world == 0)
         return;
     r->stalled = stalled;
-    r->blame_ns = lp_clock_ns() + (r->stall_ns / 4 < 1000000000 ? r->stall_ns / 4 : 1000000000);
+    r->blame_ns = lp_clock_ns() + clamp_ns(r->stall_ns / 4, 500000000, 5000000000);
     for (int64_t i = 0; i < r->count; i++) {
         r->member[i]->has_answered = false;
         if (r->member[i]->is_in)

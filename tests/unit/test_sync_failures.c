@@ -146,7 +146,7 @@ static outcome run_rank(int rank, int32_t port, int listener, const plan *p, con
                                 .size = is_sender ? SENDERS : RECEIVERS,
                                 .listener = rank == 0 ? listener : 0,
                                 .join_ns = p->late_ns > 0 ? SHORT_NS : 20000000000,
-                                .stall_ns = SHORT_NS};
+                                .stall_ns = p->what == FAULT_STOP ? SHORT_NS : 20000000000};
     if (rank == p->rank)
         f.p = *p;
     if (rank == p->rank && p->late_ns > 0) {
