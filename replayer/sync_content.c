@@ -5,7 +5,7 @@
 
 #include "replayer/transport_wire.h"
 
-enum { ROW = 20, STEP = 4 << 20 };
+enum { ROW = 20, STEP = 256 << 10 };
 
 static lp_status sum_share(lp_sync *s, const lp_sync_source *source, const lp_pieces *share, lp_text *out,
                            lp_error *err)

@@ -235,6 +235,7 @@ typedef struct poor {
     const lp_platform *platform;
     rank_memory memory;
     lp_sync_mode mode;
+    int64_t bucket;
     bool is_sender;
     lp_status status;
 } poor;
@@ -245,7 +246,8 @@ static void *run_poor(void *context)
     lp_error err = {.code = LP_OK};
     lp_sync *s = NULL;
     const lp_sync_source source = {.context = (void *)(uintptr_t)p->data, .read = read_payload};
-    const lp_sync_options o = {.is_sender = p->is_sender, .mode = p->mode, .bucket = 2048, .platform = p->platform};
+    const lp_sync_options o = {
+        .is_sender = p->is_sender, .mode = p->mode, .bucket = p->bucket, .platform = p->platform};
     p->status = lp_sync_open(&s, &p->transport, p->trace, &o, &err);
     for (int e = 0; e < 2 && p->status == LP_OK; e++)
         p->status = p->is_sender
@@ -279,6 +281,7 @@ static void memory_may_run_out_anywhere(void **state)
                                   .data = &data,
                                   .platform = i == side ? &platform : NULL,
                                   .mode = (lp_sync_mode)mode,
+                                  .bucket = 2048,
                                   .is_sender = i == 0};
                     if (i == 1)
                         p[i].memory = bind_rank(t, 0);
@@ -300,12 +303,83 @@ static void memory_may_run_out_anywhere(void **state)
     lp_checkpoint_close(c);
 }
 
+/* ---- memory is what is stated ---- */
+
+typedef struct meter {
+    pthread_mutex_t lock;
+    int64_t now, peak;
+} meter;
+
+/* Sizes stand before the blocks. */
+static void *metered_resize(void *context, void *old, size_t bytes)
+{
+    meter *m = context;
+    size_t *head = old == NULL ? NULL : (size_t *)old - 2;
+    const int64_t before = head == NULL ? 0 : (int64_t)head[0];
+    if (bytes == 0) {
+        free(head);
+        head = NULL;
+    } else {
+        head = realloc(head, bytes + 2 * sizeof *head);
+        assert_non_null(head);
+        head[0] = bytes;
+    }
+    pthread_mutex_lock(&m->lock);
+    m->now += (int64_t)bytes - before;
+    m->peak = m->now > m->peak ? m->now : m->peak;
+    pthread_mutex_unlock(&m->lock);
+    return head == NULL ? NULL : head + 2;
+}
+
+/* Two buckets a side, and little else: the transport's memory and that of both syncs, together. */
+static void a_sync_takes_two_buckets_a_side(void **state)
+{
+    enum { BUCKET = 1 << 20, LITTLE = 300 << 10 };
+    (void)state;
+    lp_checkpoint *c = make_model();
+    lp_trace *t = record_layout(c, 1, 1, false);
+    payload data = make_payload(c, 1);
+    for (int mode = LP_SYNC_PACKED; mode <= LP_SYNC_SLICED; mode++) {
+        meter m = {.lock = PTHREAD_MUTEX_INITIALIZER};
+        const lp_alloc alloc = {.size = sizeof alloc, .context = &m, .resize = metered_resize};
+        const lp_platform platform = {.alloc = &alloc};
+        lp_transport local[2];
+        pthread_t thread[2];
+        poor p[2];
+        assert_ok(lp_transport_local(local, 2, 1, 20000000000, &platform, ERR));
+        for (int i = 0; i < 2; i++) {
+            p[i] = (poor){.transport = local[i],
+                          .trace = t,
+                          .data = &data,
+                          .platform = &platform,
+                          .mode = (lp_sync_mode)mode,
+                          .bucket = BUCKET,
+                          .is_sender = i == 0};
+            if (i == 1)
+                p[i].memory = bind_rank(t, 0);
+            assert_int_equal(pthread_create(&thread[i], NULL, run_poor, &p[i]), 0);
+        }
+        for (int i = 0; i < 2; i++)
+            pthread_join(thread[i], NULL);
+        assert_int_equal(p[0].status, LP_OK);
+        assert_int_equal(p[1].status, LP_OK);
+        print_message("%s: %lld bytes beside four buckets\n", lp_sync_mode_name((lp_sync_mode)mode),
+                      (long long)m.peak - 4 * BUCKET);
+        assert_true(m.peak >= 4 * BUCKET && m.peak < 4 * BUCKET + LITTLE);
+        assert_int_equal(m.now, 0);
+        free_rank(&p[1].memory);
+    }
+    free_payload(&data);
+    lp_trace_close(t);
+    lp_checkpoint_close(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(everything_arrives_inside_a_process), cmocka_unit_test(everything_arrives_over_sockets),
         cmocka_unit_test(one_rank_alone_needs_nobody),         cmocka_unit_test(nobody_listens),
-        cmocka_unit_test(memory_may_run_out_anywhere),
+        cmocka_unit_test(memory_may_run_out_anywhere),         cmocka_unit_test(a_sync_takes_two_buckets_a_side),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
