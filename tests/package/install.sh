@@ -15,6 +15,7 @@ cat >"$work/user/user.c" <<'END'
 #include <loadplan/layout.h>
 #include <loadplan/recorder.h>
 #include <loadplan/replayer.h>
+#include <loadplan/sync.h>
 #include <stdio.h>
 #include <string.h>
 int main(void)
