@@ -29,7 +29,8 @@ static lp_status find_all(lp_nccl *n, lp_error *err)
 lp_status lp_nccl_open(lp_nccl *out, const char *path, lp_error *err)
 {
     const char *name = path == NULL ? "libnccl.so.2" : path;
-    *out = (lp_nccl){.library = dlopen(name, RTLD_NOW | RTLD_LOCAL)};
+    /* It has threads of its own, which may outlive the last communicator: it stays in the process. */
+    *out = (lp_nccl){.library = dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE)};
     if (out->library == NULL) {
         lp_fail_at(err, LP_E_UNSUPPORTED, name, -1, "cannot load '%s'", name);
         lp_hint(err, "install NCCL or add its folder to LD_LIBRARY_PATH");
