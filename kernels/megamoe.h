@@ -12,8 +12,9 @@
  *
  * Symbols: E experts of this rank, H hidden, I intermediate, k top_k, T tokens of a call, cap = max_tokens.
  *
- * Arithmetic. Products are exact and summed in FP32 unless said otherwise; each 128 columns of K are added to an FP32
- * total. gate and up stay FP32 until h.
+ * Arithmetic. Codes times block scales are exact. FP8 products are added by the matrix unit over 128 columns, which
+ * keeps about 14 bits there, and then in FP32; BF16 products (LP_NVFP4, LP_MOE_BF16, LP_MXFP8, and LP_MXFP4 with I <
+ * 2048, whose E4M3 tokens are multiplied as BF16) in FP32 throughout. gate and up stay FP32 until h.
  *
  *   format            x                    h, the input of the second projection           the weight w[t][j] goes
  *   LP_MXFP4          E4M3, scale per 128  E4M3, scale per 128: max(amax, 1e-10) / 448     into h, before its scale

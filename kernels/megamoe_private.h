@@ -88,9 +88,9 @@ typedef struct lp_moe_route_job {
     const void *x, *topk_ids;
     const float *x_scale, *topk_weight;
     const int32_t *tokens;
-    int32_t *received; /* or NULL */
-    void *rows;        /* gathered x */
-    float *row_scale;  /* gathered scales of E4M3 rows */
+    int32_t *received;    /* or NULL */
+    void *rows;           /* gathered x */
+    float *row_scale;     /* gathered scales of E4M3 rows */
     int32_t prefill_kind; /* lp_prefill_kind */
 } lp_moe_route_job;
 
