@@ -222,6 +222,13 @@ class Recording(unittest.TestCase):
             self.assert_same(fresh, live, "w13", "w2", "top", "inverse", "limit")
         self.assertEqual(places, {name: t.data_ptr() for name, t in loadplan._session.named_tensors(live).items()})
 
+    def test_expanded_constant(self):
+        def load(model, name, w):
+            model.w.data[:2].copy_(w)
+            model.w.data[2:].copy_(torch.full((1,), 2.5).expand(3))
+        _, real, replayed = self.both({"w": torch.randn(2)}, lambda: Model(load, w=torch.zeros(5, dtype=torch.float16)))
+        self.assert_same(real, replayed, "w")
+
     def test_order_dependence_is_said(self):
         self.checkpoint(a=torch.randn(4), b=torch.randn(4))
         model = Model(lambda model, name, w: model.w.data.copy_(w), w=torch.zeros(4))

@@ -66,7 +66,7 @@ def bits_of(value, dtype: torch.dtype) -> int:
     one = value if isinstance(value, torch.Tensor) else torch.tensor(value, dtype=torch.complex64 if dtype.is_complex else
                                                                      torch.float64 if dtype.is_floating_point else
                                                                      torch.bool if dtype == torch.bool else torch.int64)
-    data = one.detach().reshape(1).to(dtype).view(torch.uint8).tolist()
+    data = one.detach().reshape(()).reshape(1).to(dtype).view(torch.uint8).tolist()  # an expanded one has a step of 0
     return int.from_bytes(bytes(data), "little")
 
 
