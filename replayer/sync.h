@@ -235,6 +235,15 @@ LP_API lp_status lp_sync_cold(lp_sync *s, lp_plan *plan, const lp_checkpoint *ch
                               const lp_session_options *options, const lp_cold_rates *rates,
                               lp_cold_world_report *report, lp_error *err);
 
+/* ---- experts that move between ranks ----------------------------------------------------------------------------- */
+
+/* lp_rebalance of every rank of the sync's trace at once: a sync of senders over a transport of one group, as for cold
+ * starts. All ranks give the same map and staging. On success every rank's memory and plan are those of `to`; on
+ * failure plans whose memory was touched take full loads only. Memory: the staging, and as much for what other ranks
+ * get. LP_E_UNSUPPORTED: plans bound to a device; more than one expert parallel group. Errors else as of epochs and
+ * lp_rebalance_begin. */
+LP_API lp_status lp_sync_rebalance(lp_sync *s, lp_plan *plan, const lp_expert_map *to, int64_t staging, lp_error *err);
+
 /* ---- explaining a sync ------------------------------------------------------------------------------------------- */
 
 typedef struct lp_world_costs {
