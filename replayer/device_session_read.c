@@ -4,11 +4,10 @@
  * that find no room are put off and tried again when others have made some. Cold starts that are to run at the speed
  * of the link have a pipeline of their own (device_cold.h).
  */
+#include "replayer/device_cold_batches.h"
 #include "replayer/device_session.h"
 #include "replayer/session.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 
 enum { CHUNK_BYTES = 8 << 20 };
@@ -21,84 +20,14 @@ typedef struct todo {
 typedef struct reader {
     lp_session *s;
     const lp_checkpoint *checkpoint;
-    const lp_io *io;
+    lp_cold_files files;
+    int64_t *needed; /* bytes by file; -1: none */
     uint8_t *chunk;
-    int32_t file; /* that is open, or -1 */
-    int fd;
-    lp_file_stat opened;
     lp_read_stats stats;
     int64_t done, total;
     int (*progress)(void *context, int64_t done, int64_t total);
     void *context;
 } reader;
-
-/* ---- files ---- */
-
-static lp_status changed(const char *path, lp_error *err)
-{
-    lp_fail_at(err, LP_E_CORRUPT, path, -1, "'%s' changed since its header was read", path);
-    lp_hint(err, "wait until the checkpoint is complete, then load again");
-    return LP_E_CORRUPT;
-}
-
-/* A file that changed while it was read may have given bytes of two versions. */
-static lp_status close_file(reader *r, lp_error *err)
-{
-    lp_file_stat now;
-    if (r->file < 0)
-        return LP_OK;
-    const char *path = lp_checkpoint_file_at(r->checkpoint, r->file)->path;
-    const int code = r->io->stat(r->io->context, r->fd, &now);
-    r->io->close(r->io->context, r->fd);
-    r->file = -1;
-    if (code < 0)
-        return lp_fail_errno(err, code, "stat", path);
-    if (now.size_bytes != r->opened.size_bytes || now.mtime_ns != r->opened.mtime_ns)
-        return lp_session_poison(r->s, changed(path, err), err);
-    return LP_OK;
-}
-
-static lp_status use_file(reader *r, int32_t file, lp_error *err)
-{
-    if (r->file == file)
-        return LP_OK;
-    LP_TRY(close_file(r, err));
-    const lp_checkpoint_file *f = lp_checkpoint_file_at(r->checkpoint, file);
-    r->fd = r->io->open(r->io->context, f->path, O_RDONLY, 0);
-    if (r->fd < 0)
-        return lp_fail_errno(err, r->fd, "open", f->path);
-    r->file = file;
-    r->stats.files++;
-    const int code = r->io->stat(r->io->context, r->fd, &r->opened);
-    if (code < 0)
-        return lp_fail_errno(err, code, "stat", f->path);
-    if (f->size_bytes >= 0 && r->opened.size_bytes < f->size_bytes)
-        return lp_fail_at(err, LP_E_CORRUPT, f->path, r->opened.size_bytes,
-                          "'%s' has %lld bytes, it had %lld when its header was read", f->path,
-                          (long long)r->opened.size_bytes, (long long)f->size_bytes);
-    if ((f->size_bytes >= 0 && r->opened.size_bytes != f->size_bytes) ||
-        (f->mtime_ns != 0 && (r->opened.mtime_ns != f->mtime_ns || r->opened.inode != f->inode)))
-        return changed(f->path, err);
-    return LP_OK;
-}
-
-static lp_status read_bytes(reader *r, int64_t off, int64_t bytes, lp_error *err)
-{
-    const char *path = lp_checkpoint_file_at(r->checkpoint, r->file)->path;
-    for (int64_t have = 0; have < bytes;) {
-        const int64_t got = r->io->pread(r->io->context, r->fd, r->chunk + have, (size_t)(bytes - have), off + have);
-        if (got == -EINTR)
-            continue;
-        if (got < 0)
-            return lp_fail_errno(err, (int)got, "read", path);
-        if (got == 0)
-            return lp_fail_at(err, LP_E_CORRUPT, path, off + have, "'%s' ends at byte %lld, inside a tensor", path,
-                              (long long)(off + have));
-        have += got;
-        r->stats.bytes_read += got;
-    }
-    return LP_OK;
-}
 
 /* ---- ranges ---- */
 
@@ -113,7 +42,8 @@ static lp_status read_absent(reader *r, const todo *t, int64_t lo, int64_t hi, l
             lo = lp_track_end(track, lo);
             continue;
         }
-        LP_TRY(read_bytes(r, t->tensor->file_off + lo, first - lo, err));
+        LP_TRY(lp_cold_files_read(&r->files, t->tensor->file, t->tensor->file_off + lo, r->chunk, first - lo, 0, err));
+        r->stats.bytes_read += first - lo;
         LP_TRY(lp_device_push_range(r->s, handle, lo, r->chunk, first - lo, LP_SOURCE_HOST, err));
         r->done += first - lo;
         lo = first;
@@ -131,8 +61,6 @@ static lp_status read_name(reader *r, const todo *t, lp_error *err)
     lp_status status = lp_plan_entry_ranges(r->s->plan, e, &ranges, err);
     if (status == LP_OK && ranges.count == 0 && !r->s->track[t->entry].is_complete)
         status = lp_device_push_range(r->s, e->name, 0, r->chunk, 0, LP_SOURCE_HOST, err);
-    if (status == LP_OK && ranges.count > 0)
-        status = use_file(r, t->tensor->file, err);
     for (int64_t i = 0; status == LP_OK && i < ranges.count; i++) {
         r->stats.ranges++;
         status = read_absent(r, t, ranges.item[i].lo, ranges.item[i].hi, err);
@@ -168,7 +96,11 @@ static lp_status list_names(reader *r, todo *list, int64_t *count, lp_error *err
             return lp_fail_at(err, LP_E_ARGUMENT, want->name, -1,
                               "'%s' has no file: the checkpoint is a catalogue only", want->name);
         list[(*count)++] = (todo){e, have};
-        r->total += plan->entry[e].need_hi - plan->entry[e].need_lo;
+        if (!plan->entry[e].reads)
+            continue;
+        const int64_t bytes = plan->entry[e].need_hi - plan->entry[e].need_lo;
+        r->total += bytes;
+        r->needed[have->file] = bytes + (r->needed[have->file] > 0 ? r->needed[have->file] : 0);
     }
     if (*count > 0)
         qsort(list, (size_t)*count, sizeof *list, by_place);
@@ -191,30 +123,47 @@ static lp_status read_round(reader *r, todo *list, int64_t *count, lp_error *err
     return kept == before ? LP_E_LIMIT : LP_OK; /* nothing moved: *err says why */
 }
 
+static lp_status read_all(reader *r, todo *list, lp_error *err)
+{
+    const lp_session *s = r->s;
+    int64_t count = 0;
+    for (int32_t i = 0; i < lp_checkpoint_file_count(r->checkpoint); i++)
+        r->needed[i] = -1;
+    LP_TRY(list_names(r, list, &count, err));
+    LP_TRY(lp_cold_files_open(&r->files, &s->plan->platform, r->checkpoint, r->needed, LP_COLD_READ_CACHED, err));
+    for (int32_t i = 0; i < lp_checkpoint_file_count(r->checkpoint); i++)
+        r->stats.files += r->needed[i] >= 0;
+    while (count > 0)
+        LP_TRY(read_round(r, list, &count, err));
+    return LP_OK;
+}
+
 lp_status lp_device_read(lp_session *s, const lp_checkpoint *checkpoint, lp_read_stats *stats,
                          int (*progress)(void *context, int64_t done, int64_t total), void *context, lp_error *err)
 {
-    reader r = {.s = s,
-                .checkpoint = checkpoint,
-                .io = s->plan->platform.io,
-                .file = -1,
-                .progress = progress,
-                .context = context};
-    lp_status status = LP_OK;
-    int64_t count = 0;
-    todo *list = lp_allocate(s->alloc, ((size_t)s->plan->entry_count + 1) * sizeof *list);
-    r.chunk = lp_allocate(s->alloc, CHUNK_BYTES);
-    if (list == NULL || r.chunk == NULL)
-        status = lp_fail_memory(err);
-    if (status == LP_OK)
-        status = list_names(&r, list, &count, err);
-    while (status == LP_OK && count > 0)
-        status = read_round(&r, list, &count, err);
+    reader r = {.s = s, .checkpoint = checkpoint, .progress = progress, .context = context};
     lp_error second = {.code = LP_OK};
-    const lp_status closed = close_file(&r, status == LP_OK ? err : &second);
+    lp_status status;
+    todo *list = lp_allocate(s->alloc, ((size_t)s->plan->entry_count + 1) * sizeof *list);
+    r.needed = lp_allocate(s->alloc, ((size_t)lp_checkpoint_file_count(checkpoint) + 1) * sizeof *r.needed);
+    r.chunk = lp_allocate(s->alloc, CHUNK_BYTES);
+    if (list == NULL || r.needed == NULL || r.chunk == NULL)
+        status = lp_fail_memory(err);
+    else
+        status = read_all(&r, list, err);
+    /* A file that changed while it was read may have given bytes of two versions. */
+    if (r.stats.bytes_read > 0 && s->state == LP_SESSION_OPEN) {
+        const lp_status changed = lp_cold_files_unchanged(&r.files, status == LP_OK ? err : &second);
+        if (changed != LP_OK) {
+            (void)lp_session_poison(s, changed, status == LP_OK ? err : &second);
+            status = status == LP_OK ? changed : status;
+        }
+    }
+    lp_cold_files_close(&r.files);
     lp_release(s->alloc, list);
+    lp_release(s->alloc, r.needed);
     lp_release(s->alloc, r.chunk);
     if (stats != NULL)
         *stats = r.stats;
-    return status == LP_OK ? closed : status;
+    return status;
 }
