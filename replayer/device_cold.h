@@ -79,9 +79,9 @@ lp_status lp_cold_fetch(const lp_cold_device *device, const lp_plan *from, lp_pl
 /* ---- the ring: pinned memory, lanes and slots, kept from load to load ---- */
 
 enum {
-    LP_COLD_CHUNK = 8 << 20,     /* what is copied at a time; a quarter of the pinned memory where that is less */
-    LP_COLD_PINNED = 96 << 20,   /* by default */
-    LP_COLD_STAGING = 512 << 20, /* of device memory, by default */
+    LP_COLD_CHUNK = 8 << 20,    /* what is copied at a time; a quarter of the pinned memory where that is less */
+    LP_COLD_PINNED = 128 << 20, /* by default */
+    LP_COLD_STAGING = 1 << 30,  /* of device memory, by default */
     LP_COLD_READERS_MOST = 64
 };
 
@@ -105,8 +105,8 @@ typedef enum lp_cold_reading {
 
 typedef struct lp_cold_options {
     lp_cold_ring *ring; /* NULL: one for this load */
-    int64_t pinned;     /* most bytes of pinned host memory; 0: 96 MiB; at least 256 KiB are taken */
-    int64_t staging; /* bytes of device memory in eight slots; 0: 512 MiB. More where a tensor is larger than a slot. */
+    int64_t pinned;     /* most bytes of pinned host memory; 0: 128 MiB; at least 256 KiB are taken */
+    int64_t staging; /* bytes of device memory in sixteen slots; 0: 1 GiB. More where a tensor is larger than a slot. */
     int32_t readers; /* 0: one for each processor, up to 16 */
     lp_cold_reading reading;
     bool allow_fallbacks;

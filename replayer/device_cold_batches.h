@@ -19,8 +19,8 @@
 #include <stdatomic.h>
 
 enum {
-    LP_COLD_BLOCK = 4096,           /* of direct reads: offsets, sizes and addresses are multiples */
-    LP_COLD_DIRECT_LEAST = 16 << 20 /* needed of a file, to be worth a look at what is cached */
+    LP_COLD_BLOCK = 4096,          /* of direct reads: offsets, sizes and addresses are multiples */
+    LP_COLD_DIRECT_LEAST = 1 << 20 /* needed of a file, to be worth a look at what is cached */
 };
 
 typedef struct lp_cold_read {

@@ -45,6 +45,8 @@ void lp_cli_device_close(lp_cli_job *job)
 
 #endif
 
+enum { LEAST_FOR_LINK = 256 << 20 }; /* less moves too briefly to say anything of the link */
+
 static int show_progress(void *context, int64_t done, int64_t total)
 {
     lp_cli_progress(context, "replay: reading", done, total, true);
@@ -131,6 +133,8 @@ int lp_cli_load_rank_on_device(const lp_cli_job *job, int32_t rank, lp_cli_load 
     status = lp_cold_load(job->device, load->plan, job->checkpoint, &o, &report, &err);
     lp_cli_progress_end(job->cli);
     take_report(&report, load);
+    if (status == LP_OK && report.bytes_needed >= LEAST_FOR_LINK) /* at once: a link that idles slows down */
+        load->link = lp_cold_ring_link_rate(job->ring);
     if (status == LP_OK && !job->is_shared)
         status = lp_cli_device_results(job, rank, load, &err);
     if (status == LP_OK)

@@ -17,7 +17,7 @@ enum {
     CHUNK_LEAST = 64 << 10,
     SLOT_ALIGN = 512,          /* so that tensors in every slot lie as well as in the first */
     READERS_DEFAULT_MOST = 16, /* more do not read faster from memory */
-    LINK_ROUNDS = 3
+    LINK_ROUNDS = 4
 };
 
 /* ---- touching ---- */

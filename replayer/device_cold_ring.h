@@ -9,7 +9,7 @@
 
 enum {
     LP_COLD_BUFFERS_MOST = 64,
-    LP_COLD_SLOTS = 8,
+    LP_COLD_SLOTS = 16,
     LP_COLD_LARGE_SLOTS = 2 /* where one tensor makes slots larger than was asked for */
 };
 

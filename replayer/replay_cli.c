@@ -14,6 +14,7 @@ typedef struct totals {
     int64_t read, written, ranges, tensors, nanoseconds, differing;
     int64_t needed, files, files_direct, pinned; /* of loads into device memory */
     int32_t readers;
+    double link;
     bool has_kept, is_attached;
 } totals;
 
@@ -228,6 +229,7 @@ static int replay_rank(const lp_cli_job *job, int32_t rank, totals *t)
         t->files += load.cold.files;
         t->files_direct += load.cold.files_direct;
         t->readers = load.cold.readers;
+        t->link = load.link > t->link ? load.link : t->link;
         t->pinned = load.cold.pinned_bytes;
         if (load.report.derives_skipped > 0)
             lp_cli_warn(job->cli, "rank %d: %" PRId64 " derives were skipped: they need fallback names", rank,
@@ -239,15 +241,13 @@ static int replay_rank(const lp_cli_job *job, int32_t rank, totals *t)
 
 static void summarise_device(const lp_cli_job *job, const totals *t, const char *end)
 {
-    enum { LEAST_FOR_LINK = 256 << 20 }; /* less moves too briefly to say anything of the link */
     char bytes[32], pinned[32], link[48] = "", ranks[32] = "", source[64];
     const double seconds = (double)t->nanoseconds / 1e9;
     const double rate = seconds > 0 ? (double)t->needed / seconds : 0;
-    const double most = t->needed >= LEAST_FOR_LINK ? lp_cold_ring_link_rate(job->ring) : 0;
-    if (most > 0) {
-        snprintf(link, sizeof link, ", %.2f of the link", rate / most);
-        lp_cli_note(job->cli, "the link carries %.1f GB/s from pinned memory", most / 1e9);
-    }
+    if (t->link > 0)
+        lp_cli_note(job->cli, "the link carried %.1f GB/s from pinned memory", t->link / 1e9);
+    if (t->link > rate) /* else something disturbed the measurement */
+        snprintf(link, sizeof link, ", %.2f of the link", rate / t->link);
     if (job->rank_count > 1)
         snprintf(ranks, sizeof ranks, "%d ranks, ", job->rank_count);
     if (t->files_direct == 0 || t->files_direct == t->files)

@@ -19,6 +19,7 @@ typedef struct lp_cli_load {
     lp_destinations *copy_memory;
     uint8_t (*digest)[LP_VALUE_DIGEST_BYTES];
     lp_cold_report cold; /* of a load into device memory */
+    double link;         /* bytes a second from its pinned memory; 0: not measured */
     lp_report report;
     lp_read_stats reads;
 } lp_cli_load;

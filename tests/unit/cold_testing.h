@@ -29,6 +29,7 @@ typedef struct cold_faults {
     int64_t fail_at; /* number of the payload read; < 0: none */
     int64_t failure; /* -errno, or 0: an early end */
     bool short_reads, interrupted, refuses_direct, slow;
+    int64_t inside, inside_most;  /* slow reads at a time */
     int64_t direct_reads, blocks; /* reads around the page cache; blocks of 4096 that all reads touched */
     const char *touch;            /* path to change during read number fail_at */
 } cold_faults;
@@ -44,6 +45,18 @@ typedef struct cold_bed {
     lp_checkpoint *ck;
 } cold_bed;
 
+static inline void cold_wait(cold_faults *f, int64_t number)
+{
+    pthread_mutex_lock(&f->lock);
+    f->inside++;
+    f->inside_most = f->inside > f->inside_most ? f->inside : f->inside_most;
+    pthread_mutex_unlock(&f->lock);
+    (void)nanosleep(&(struct timespec){.tv_nsec = 1000000 + number % 7 * 300000}, NULL);
+    pthread_mutex_lock(&f->lock);
+    f->inside--;
+    pthread_mutex_unlock(&f->lock);
+}
+
 static inline int64_t cold_pread(void *context, int fd, void *buffer, size_t bytes, int64_t off)
 {
     cold_faults *f = context;
@@ -55,7 +68,7 @@ static inline int64_t cold_pread(void *context, int fd, void *buffer, size_t byt
     f->direct_reads += is_direct;
     pthread_mutex_unlock(&f->lock);
     if (f->slow)
-        (void)nanosleep(&(struct timespec){.tv_nsec = 1000000 + number % 7 * 300000}, NULL);
+        cold_wait(f, number);
     if (f->refuses_direct && is_direct)
         return -EINVAL;
     if (f->interrupted && number % 3 == 0)

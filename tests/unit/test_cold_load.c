@@ -214,7 +214,7 @@ static void test_loads(void **state)
             assert_int_equal(r.derives_run, 3);
             assert_int_equal(r.bytes_written, needed - 2 * 48 - 12 + 24 + tied + 16 + 2 * 33 + 2 * 48 + 4);
             assert_true(r.pinned_bytes <= (options[i].pinned > LP_COLD_CHUNK ? options[i].pinned : (int64_t)128 << 20));
-            assert_true(i == 0 || options[i].staging / 8 > big ||
+            assert_true(i == 0 || options[i].staging / 16 > big ||
                         r.bytes_straight >= (options[i].staging == 0 ? 0 : big));
             assert_int_equal(atomic_load(&h.blocks), 0);
         }
@@ -353,8 +353,7 @@ static void test_slow_files(void **state)
     b.f.slow = true;
     b.f.reads = 0;
     assert_ok(&b.w, cold_try(&b, &d, &o, &r, &b.w.err));
-    /* 16 readers wait at a time: one alone would take a millisecond for each read. */
-    assert_true(r.nanoseconds < b.f.reads * 1000000);
+    assert_true(b.f.inside_most > 2); /* readers wait side by side */
     cold_close_bed(&b);
 }
 
