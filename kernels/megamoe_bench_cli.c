@@ -172,7 +172,7 @@ static lp_status measure_ceiling(bench *b, lp_error *err)
     LP_TRY(device_bytes(&memory, CEILING_BYTES, err));
     TRY_CUDA(cudaMemset(memory, 1, (size_t)CEILING_BYTES));
     for (int i = 0; i < 5; i++) {
-        double seconds;
+        double seconds = 0;
         TRY_CUDA(cudaEventRecord(b->from, NULL));
         TRY_CUDA(lp_moe_bench_read(memory, CEILING_BYTES, b->sink, NULL));
         TRY_CUDA(cudaEventRecord(b->to, NULL));
@@ -244,7 +244,7 @@ static lp_status run(lp_moe_format format, const model *m, int64_t tokens, measu
                          .format = format,
                          .x_dtype = LP_BF16,
                          .id_dtype = LP_I32}};
-    double seconds, ghz;
+    double seconds = 0, ghz = 0;
     TRY_CUDA(cudaEventCreate(&b.from));
     TRY_CUDA(cudaEventCreate(&b.to));
     LP_TRY(device_bytes(&b.sink, 256, err));
