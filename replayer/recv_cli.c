@@ -9,7 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { LEASE_MS = 10000 };
+enum { LEASE_MS = 10000, PAUSE_US = 100000 };
+
+static const char LOST[] = "the meeting point is gone";
 
 typedef struct receiver {
     lp_cli_sync sync;
@@ -135,8 +137,11 @@ static int receive_epochs(receiver *r, int64_t epochs, const lp_sync_options *op
             tell(r, &report);
             exit_code = 0;
         } else if (stays && has_no_round && (status == LP_E_INCOMPLETE || status == LP_E_PEER)) {
-            if (status == LP_E_PEER)
+            /* A meeting point that went while nothing was under way is not worth a word. */
+            const bool is_quiet = status == LP_E_INCOMPLETE || strncmp(err.text, LOST, strlen(LOST)) == 0;
+            if (!is_quiet)
                 lp_cli_warn(r->sync.cli, "%s", err.text);
+            usleep(is_quiet ? PAUSE_US : 10 * PAUSE_US);
             const int met = lp_cli_sync_meet_again(&r->sync, options);
             if (met != 0)
                 return met;

@@ -16,6 +16,21 @@ for rank in 0 1; do
     await 'epoch 3' recv$rank.log
     cmp want/rank-0000$rank.safetensors got/rank-0000$rank.safetensors
 done
+# A trainer that is lost takes the meeting point with it; the servers wait for another one.
+mkfifo folders
+loadplan send x.lpt --from - --rendezvous "$where" <folders 2>lost.log &
+lost=$!
+exec 3>folders
+echo ck1 >&3
+await 'epoch 4' lost.log
+kill -9 "$lost"
+wait "$lost" 2>/dev/null || true
+exec 3>&-
+loadplan send x.lpt --from ck2 --rendezvous "$where" -q
+for rank in 0 1; do
+    await 'epoch 5' recv$rank.log
+    cmp want/rank-0000$rank.safetensors got/rank-0000$rank.safetensors
+done
 sed -n 's/.*\(epoch [0-9]*, [a-z]*\):.*/\1/p' recv0.log send.log
 kill "$pid0" "$pid1"
 wait
