@@ -98,6 +98,12 @@ static void settle_shared(lp_session *s, uint32_t unit, uint32_t taking, int64_t
     }
 }
 
+/* A play costs the square of the number of shared names. */
+static bool is_playable(const lp_session *s)
+{
+    return s->on->side->shared_count <= LP_SHARED_MAX;
+}
+
 /* Bytes that a unit still needs in the play: shared names that came for another one are there. */
 static int64_t coming_in_play(const lp_session *s, uint32_t unit, uint32_t taking)
 {
@@ -254,7 +260,7 @@ static bool is_safe(lp_session *s, uint32_t entry)
 {
     lp_device_session *d = s->on;
     const int64_t free_bytes = d->staging.bytes - d->staging.used + d->spill.bytes - d->spill.used;
-    if (s->mode != LP_LAYERWISE || d->side->shared_count > LP_SHARED_MAX || lp_device_is_last(s, entry))
+    if (s->mode != LP_LAYERWISE || !is_playable(s) || lp_device_is_last(s, entry))
         return true;
     const uint32_t count = list_play(s, entry);
     begin_play(s);
@@ -270,7 +276,7 @@ static bool is_safe(lp_session *s, uint32_t entry)
 static uint32_t next_of_unit(lp_session *s, uint32_t unit, uint32_t except)
 {
     const lp_device_unit *u = &s->on->side->unit[unit];
-    const uint32_t last = last_in_play(s, unit, LP_NONE);
+    const uint32_t last = is_playable(s) ? last_in_play(s, unit, LP_NONE) : LP_NONE;
     for (uint32_t k = u->entry_count; k-- > 0;) {
         const uint32_t entry = s->on->side->unit_entry[u->first_entry + k];
         if (entry != except && entry != last && is_coming(s, entry))
@@ -292,7 +298,7 @@ static const char *push_first(lp_session *s, uint32_t entry)
         if (e != entry && d->name[e].place != LP_SLOT_NONE && !s->track[e].is_complete)
             best = e;
     for (uint32_t i = 0; i < d->open_count && best == LP_NONE; i++)
-        if (d->unit_state[d->open[i]] == 0 && need_in_play(s, d->open[i], LP_NONE) <= free_bytes)
+        if (d->unit_state[d->open[i]] == 0 && (!is_playable(s) || need_in_play(s, d->open[i], LP_NONE) <= free_bytes))
             best = next_of_unit(s, d->open[i], entry);
     for (uint32_t k = side->entry_first_unit[entry]; k < side->entry_first_unit[entry + 1] && best == LP_NONE; k++)
         if (s->mode == LP_LAYERWISE)
