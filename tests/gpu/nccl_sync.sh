@@ -14,7 +14,8 @@ fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
-"$make_checkpoint" -o ck --kind dense --layers 2 --hidden 512 --intermediate 1024 --heads 8 --kv-heads 2 --head-dim 64 --vocab 1024 --shards 2
+"$make_checkpoint" -o ck --kind dense --layers 2 --hidden 512 --intermediate 1024 --heads 8 --kv-heads 2 --head-dim 64 \
+    --vocab 1024 --shards 2
 "$loadplan" record --checkpoint ck --loader dense -q -o x.lpt
 "$loadplan" replay x.lpt --checkpoint ck -q -o want
 port=$((20000 + $$ % 20000))
