@@ -53,7 +53,7 @@ static const lp_command own_commands[] = {
 
 /* In the order of the report. */
 static const lp_bench_table *const benches[] = {&lp_recorder_benches, &lp_trace_benches, &lp_replayer_benches,
-                                               &lp_kernel_benches};
+                                                &lp_kernel_benches};
 
 static void add(const lp_command *command)
 {

@@ -105,7 +105,8 @@ lp_status lp_session_usable(const lp_session *s, lp_error *err);
 /* Whether a push is allowed; *entry is LP_NONE for a name that this scope does not use. */
 lp_status lp_session_judge(const lp_session *s, lp_handle handle, int64_t off, const void *data, int64_t bytes,
                            uint32_t *entry, lp_error *err);
-/* Counts bytes that have been written, or will be in the order of a stream; *is_complete: now all needed ones are in. */
+/* Counts bytes that have been written, or will be in the order of a stream; *is_complete: now all needed ones are in.
+ */
 void lp_session_count(lp_session *s, uint32_t entry, int64_t off, int64_t bytes, bool *is_complete);
 /* The two halves of a push, for readers that have several under way: everything up to the first written byte (*entry is
  * LP_NONE for a name that this scope ignores), and everything after the last one. */

@@ -31,10 +31,10 @@ lp_status lp_fail_memory(lp_error *err);
 
 /* A static analyser sees one file at a time: this is what it must know of the others. */
 #ifdef __clang_analyzer__
-#define lp_fail(err, code, ...) ((void)(err), (code))
+#define lp_fail(err, code, ...)    ((void)(err), (code))
 #define lp_fail_at(err, code, ...) ((void)(err), (code))
-#define lp_fail_errno(err, ...) ((void)(err), LP_E_IO)
-#define lp_fail_memory(err) ((void)(err), LP_E_MEMORY)
+#define lp_fail_errno(err, ...)    ((void)(err), LP_E_IO)
+#define lp_fail_memory(err)        ((void)(err), LP_E_MEMORY)
 #endif
 
 /* Passes a failure on. */
