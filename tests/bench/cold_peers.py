@@ -35,6 +35,7 @@ PEERS = {
     "fastsafetensors, buffered": ("fastsafetensors", {"FASTSAFETENSORS_ODIRECT": "0"}),
     "runai": ("runai", {"RUNAI_STREAMER_CONCURRENCY": "16"}),
 }
+ROWS = (("cache", "tensors"), ("tmpfs", "fused"), ("disk", "tensors"), ("cache", "fused"), ("tmpfs", "tensors"))
 EXPERT = re.compile(r"model\.layers\.(\d+)\.mlp\.experts\.(\d+)\.(gate|up|down)_proj\.(\w+)")
 HIDDEN, INTERMEDIATE = 4096, 2048
 
@@ -169,27 +170,34 @@ class Bench:
         self.out = open(a.out, "w") if a.out else None
         self.results = {}
         self.sums = {}
+        self.is_cached = False
 
     def tool(self, name, *arguments):
         return subprocess.run([os.path.join(self.a.tools, name), *arguments], check=True, capture_output=True, text=True)
 
-    def make(self, folder):
-        self.tool("make_checkpoint", "-o", folder, "--kind", "nvfp4", "--layers", str(self.a.layers), "--hidden",
-                  str(HIDDEN), "--intermediate", str(INTERMEDIATE), "--experts", str(self.a.experts), "--shards", "8")
+    def make(self, folder, layers, experts):
+        self.tool("make_checkpoint", "-o", folder, "--kind", "nvfp4", "--layers", str(layers), "--hidden", str(HIDDEN),
+                  "--intermediate", str(INTERMEDIATE), "--experts", str(experts), "--shards", "8")
 
-    def record(self, folder):
-        self.tool("record_copies", folder, self.a.scratch + "/tensors.lpt")
+    def record(self, folder, prefix):
+        self.tool("record_copies", folder, f"{self.a.scratch}/{prefix}tensors.lpt")
         self.tool("loadplan", "record", "-q", "-f", "--checkpoint", folder, "--loader", "moe", "-o",
-                  self.a.scratch + "/fused.lpt")
+                  f"{self.a.scratch}/{prefix}fused.lpt")
 
     def prepare(self, state, files):
         if state == "disk":
             with open("/proc/sys/vm/drop_caches", "w") as f:
                 f.write("3\n")
+            self.is_cached = False
+        elif state == "cache" and not self.is_cached:
+            for _ in range(2):
+                subprocess.run(["sh", "-c", "cat \"$@\" >/dev/null", "cat", *files], check=True)
+            self.is_cached = True
 
-    def ours(self, mode, folder, sums):
+    def ours(self, state, mode, folder, sums):
+        trace = f"{self.a.scratch}/{'part.' if state == 'disk' else ''}{mode}.lpt"
         more = ["--sums"] if sums else []
-        text = self.tool("bench_cold", f"{self.a.scratch}/{mode}.lpt", folder, "--starts", "1", *more).stdout
+        text = self.tool("bench_cold", trace, folder, "--starts", "1", *more).stdout
         first = re.search(r"^first +([\d.]+) s", text, re.M)
         needed = re.search(r"([\d.]+) GB needed", text)
         found = dict(re.findall(r"^sum (\S+) (\w+)$", text, re.M))
@@ -202,7 +210,7 @@ class Bench:
         self.prepare(state, files)
         if loader == "loadplan":
             try:
-                r = self.ours(mode, folder, sums)
+                r = self.ours(state, mode, folder, sums)
             except subprocess.CalledProcessError as e:
                 r = {"error": e.stderr[:200]}
         else:
@@ -223,18 +231,15 @@ class Bench:
         if self.out:
             print(json.dumps(line), file=self.out, flush=True)
 
-    def rounds(self, state, folder, modes, rounds, files=None):
-        files = files or sorted(glob.glob(folder + "/*.safetensors"))
-        loaders = ["loadplan", *PEERS]
-        for number in range(rounds):
-            for mode in modes:
-                for loader in loaders:
-                    slow = self.results.get((state, mode, loader), [0])
-                    if number > 0 and max(slow) > self.a.slow:
-                        continue
-                    if mode == "fused" and max(self.results.get((state, "tensors", loader), [0])) > 2 * self.a.slow:
-                        continue
-                    self.run(state, mode, loader, folder, files, sums=number == 0 and state == "tmpfs")
+    def round(self, number, folder):
+        """One process for each row; after the first round only for those that it found fast."""
+        for state, mode in ROWS:
+            files = sorted(glob.glob(folder[state] + "/*.safetensors"))
+            for loader in ("loadplan", *PEERS):
+                slow = self.results.get((state, mode, loader), [0])
+                if number > 0 and max(slow) > self.a.slow:
+                    continue
+                self.run(state, mode, loader, folder[state], files, sums=number == 0 and state == "tmpfs")
 
     def table(self, total):
         for (state, mode, loader), seconds in self.results.items():
@@ -259,29 +264,20 @@ def main():
 
     b = Bench(a)
     total = {}
+    folder = {"cache": a.scratch + "/ck", "tmpfs": a.memory, "disk": a.scratch + "/part"}
     try:
-        disk = a.scratch + "/ck"
-        b.make(disk)
+        b.make(folder["disk"], 1, min(a.experts, 64))
+        b.make(folder["cache"], a.layers, a.experts)
         writing = subprocess.Popen(["sync"])
-        b.make(a.memory)
-        b.record(a.memory)
-        size = sum(os.path.getsize(f) for f in glob.glob(disk + "/*.safetensors"))
-        total = {"tmpfs": size, "cache": size}
-        for folder in (a.memory, disk):
-            for _ in range(2):
-                subprocess.run(["sh", "-c", f"cat {folder}/*.safetensors >/dev/null"], check=True)
+        b.make(folder["tmpfs"], a.layers, a.experts)
+        b.record(folder["cache"], "")
+        b.record(folder["disk"], "part.")
+        for _ in range(2):
+            subprocess.run(["sh", "-c", f"cat {a.memory}/*.safetensors >/dev/null"], check=True)
         writing.wait()
-        b.rounds("tmpfs", a.memory, ["tensors", "fused"], 3)
-        shutil.rmtree(a.memory)
-        b.record(disk)
-        b.rounds("cache", disk, ["tensors", "fused"], 3)
-        part = a.scratch + "/part"
-        b.tool("make_checkpoint", "-o", part, "--kind", "nvfp4", "--layers", "1", "--hidden", str(HIDDEN), "--intermediate",
-               str(INTERMEDIATE), "--experts", "128", "--shards", "8")
-        os.sync()
-        b.record(part)
-        total["disk"] = sum(os.path.getsize(f) for f in glob.glob(part + "/*.safetensors"))
-        b.rounds("disk", part, ["tensors"], 3)
+        total = {s: sum(os.path.getsize(f) for f in glob.glob(folder[s] + "/*.safetensors")) for s in folder}
+        for number in range(3):
+            b.round(number, folder)
     finally:
         b.table(total)
         shutil.rmtree(a.scratch, ignore_errors=True)
