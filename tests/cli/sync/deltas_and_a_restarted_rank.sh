@@ -1,3 +1,4 @@
+where= # set by meeting
 . "$SUITE/peers.bash"
 $PYTHON "$TESTS/cli/replay/make_dense.py" ck1
 other_epoch ck1 ck2 7
@@ -9,7 +10,7 @@ loadplan send x.lpt --from - --rendezvous "$where" --mode delta --bucket 4KiB <f
 exec 3>folders
 for rank in 0 1; do
     loadplan recv x.lpt --into got --rendezvous "$where" --rank $rank --of 2 --epochs 0 2>recv$rank.log 3>&- &
-    eval "pid$rank=$!"
+    pid[rank]=$!
 done
 echo ck1 >&3
 await 'epoch 1' send.log
@@ -18,8 +19,8 @@ await 'epoch 2' send.log
 loadplan replay x.lpt --checkpoint ck2 -q -o want2
 for rank in 0 1; do cmp want2/rank-0000$rank.safetensors got/rank-0000$rank.safetensors; done
 # One rank is lost between two epochs; the other one waits for it and is not started again.
-kill -9 "$pid1"
-wait "$pid1" 2>/dev/null || true
+kill -9 "${pid[1]}"
+wait "${pid[1]}" 2>/dev/null || true
 loadplan recv x.lpt --into got --rendezvous "$where" --rank 1 --of 2 --epochs 0 2>recv1b.log 3>&- &
 echo ck3 >&3
 await 'epoch 3' send.log

@@ -1,3 +1,4 @@
+where= # set by meeting
 . "$SUITE/peers.bash"
 $PYTHON "$TESTS/cli/replay/make_dense.py" ck
 $PYTHON "$TESTS/cli/replay/make_dense.py" other model.norm.weight=64

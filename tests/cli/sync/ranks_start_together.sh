@@ -1,3 +1,4 @@
+where= # set by meeting
 . "$SUITE/peers.bash"
 $PYTHON "$TESTS/cli/replay/make_dense.py" ck
 loadplan record --checkpoint ck --loader dense --tp 4 -q -o x.lpt

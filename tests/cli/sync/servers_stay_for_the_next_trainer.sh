@@ -1,3 +1,4 @@
+where= # set by meeting
 . "$SUITE/peers.bash"
 $PYTHON "$TESTS/cli/replay/make_dense.py" ck1
 other_epoch ck1 ck2 3
@@ -6,7 +7,7 @@ loadplan replay x.lpt --checkpoint ck2 -q -o want
 meeting
 for rank in 0 1; do
     loadplan recv x.lpt --into got --rendezvous "$where" --rank $rank --of 2 --epochs 0 --stay 2>recv$rank.log &
-    eval "pid$rank=$!"
+    pid[rank]=$!
 done
 # Each step of a trainer may be a process of its own; the servers count on.
 loadplan send x.lpt --from ck1 --rendezvous "$where" -q
@@ -32,5 +33,5 @@ for rank in 0 1; do
     cmp want/rank-0000$rank.safetensors got/rank-0000$rank.safetensors
 done
 sed -n 's/.*\(epoch [0-9]*, [a-z]*\):.*/\1/p' recv0.log send.log
-kill "$pid0" "$pid1"
+kill "${pid[0]}" "${pid[1]}"
 wait
