@@ -3,7 +3,7 @@
 # test_wheel.sh PYTHON: builds the wheel, installs it apart, records and replays with nothing else on the path.
 # LOADPLAN_LIBRARY is the library that goes into it.
 set -euo pipefail
-python=$1
+python=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
 here=$(cd "$(dirname "$0")/../.." && pwd)
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
