@@ -234,7 +234,7 @@ static lp_status run(lp_moe_format format, const model *m, int64_t tokens, measu
 {
     int devices = 0;
     if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0)
-        return lp_fail(err, LP_E_UNSUPPORTED, "there is no GPU");
+        return lp_fail(err, LP_E_DEVICE, "there is no GPU");
     bench b = {.shape = {.size = sizeof b.shape,
                          .experts = m->experts,
                          .hidden = m->hidden,

@@ -110,7 +110,7 @@ static void tensor_parallel_ranks(void **state)
 static void loaders_are_listed(void **state)
 {
     (void)state;
-    assert_int_equal(lp_loader_count(), 8);
+    assert_int_equal(lp_loader_count(), 9);
     for (int i = 0; i < lp_loader_count(); i++)
         assert_ptr_equal(lp_loader_find(lp_loader_at(i)->name), lp_loader_at(i));
     assert_null(lp_loader_find("auto"));
