@@ -46,17 +46,27 @@ __device__ int round_up(int value, int unit)
  */
 __device__ void count_routes(const lp_moe_route_job &job, Counts &c, int first_expert, int routes, int own)
 {
+    constexpr int AT_ONCE = 8; /* loads in flight */
     const int lane = threadIdx.x % 32;
 #pragma unroll 1
-    for (int base = threadIdx.x - lane; base < routes; base += THREADS) {
-        const int route = base + lane;
-        const int expert = route >= routes ? -1 : base < THREADS ? first_expert : expert_of(job, route);
-        const unsigned same = __match_any_sync(~0u, expert);
-        const unsigned early = __ballot_sync(~0u, route < own) & same;
-        if (expert >= 0 && __ffs(same) - 1 == lane) {
-            atomicAdd(&c.all[expert], __popc(same));
-            if (early != 0)
-                atomicAdd(&c.before[expert], __popc(early));
+    for (int base = threadIdx.x - lane; base < routes; base += AT_ONCE * THREADS) {
+        int expert[AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) {
+            const int route = base + i * THREADS + lane;
+            expert[i] = route >= routes ? -1 : route < THREADS ? first_expert : expert_of(job, route);
+        }
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) {
+            if (base + i * THREADS >= routes)
+                break;
+            const unsigned same = __match_any_sync(~0u, expert[i]);
+            const unsigned early = __ballot_sync(~0u, base + i * THREADS + lane < own) & same;
+            if (expert[i] >= 0 && __ffs(same) - 1 == lane) {
+                atomicAdd(&c.all[expert[i]], __popc(same));
+                if (early != 0)
+                    atomicAdd(&c.before[expert[i]], __popc(early));
+            }
         }
     }
 }
