@@ -2,8 +2,10 @@
 /*
  * Routing: ids -> rows sorted by expert, and tokens gathered into them.
  *
- * Each block counts all routes, those before its own tokens too, and so knows where its own rows go without waiting for
- * another block. Counting 50,000 ids 132 times is cheaper than a second launch.
+ * Each block counts all routes, those before its own tokens too, and so knows
+ * where its own rows go without waiting for another block. Counting 50,000 ids
+ * 132 times is cheaper than a second launch. The last block has no tokens: it
+ * writes the tables.
  */
 #include "kernels/megamoe_private.h"
 #include "kernels/moe_launch.cuh"
@@ -16,17 +18,17 @@
 namespace
 {
 
-constexpr int THREADS = 1024, WARPS = THREADS / 32, MOST_EXPERTS = 512, MOST_BLOCKS = 132;
-constexpr int BATCH = 512; /* routes whose places are kept at once */
-constexpr int TOKENS = 2;  /* of a block where there are few: other blocks' multiprocessors begin with weights */
+constexpr int THREADS = 512, MOST_EXPERTS = 512, MOST_BLOCKS = 132;
+constexpr int BATCH = 512;                                               /* routes whose places are kept at once */
 constexpr int COLUMNS = 8, GROUP = 128, GROUP_THREADS = GROUP / COLUMNS; /* of x: a thread's, a scale's */
 
 struct Counts {
     int all[MOST_EXPERTS];    /* routes of the expert */
-    int before[MOST_EXPERTS]; /* of tokens before this block's, then of those walked so far */
+    int before[MOST_EXPERTS]; /* of tokens before this block's, then of those
+                                 walked so far */
     int start[MOST_EXPERTS];  /* first row */
     int first_chunk[MOST_EXPERTS];
-    int warp_rows[WARPS], warp_chunks[WARPS];
+    int rows, chunks; /* of all experts */
 };
 
 __device__ int expert_of(const lp_moe_route_job &job, int64_t route)
@@ -42,7 +44,8 @@ __device__ int round_up(int value, int unit)
     return (value + unit - 1) / unit * unit;
 }
 
-/* all and before, by atomics that one lane does for all lanes with the same expert. first_expert: of route threadIdx.x.
+/* all and before, by atomics that one lane does for all lanes with the same
+ * expert. first_expert: of route threadIdx.x.
  */
 __device__ void count_routes(const lp_moe_route_job &job, Counts &c, int first_expert, int routes, int own)
 {
@@ -71,28 +74,37 @@ __device__ void count_routes(const lp_moe_route_job &job, Counts &c, int first_e
     }
 }
 
-/* Inclusive sums of a pair over the threads of a block. */
-__device__ int2 block_sums(Counts &c, int2 v)
+/* First rows and chunks of all experts; by one warp. */
+__device__ void place_experts(const lp_moe_route_job &job, Counts &c)
 {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    for (int d = 1; d < 32; d *= 2) {
-        const int rows = __shfl_up_sync(~0u, v.x, d), chunks = __shfl_up_sync(~0u, v.y, d);
-        if (lane >= d)
-            v.x += rows, v.y += chunks;
+    const int lane = threadIdx.x;
+    int rows = 0, chunks = 0;
+    for (int base = 0; base < job.experts; base += 32) {
+        const int e = base + lane, count = e < job.experts ? c.all[e] : 0;
+        const int own_rows = round_up(count, job.align), own_chunks = (count + job.chunk_rows - 1) / job.chunk_rows;
+        int2 sum = make_int2(own_rows, own_chunks); /* becomes that of lanes up to this one */
+        for (int d = 1; d < 32; d *= 2) {
+            const int x = __shfl_up_sync(~0u, sum.x, d), y = __shfl_up_sync(~0u, sum.y, d);
+            if (lane >= d)
+                sum.x += x, sum.y += y;
+        }
+        if (e < job.experts) {
+            c.start[e] = rows + sum.x - own_rows;
+            c.first_chunk[e] = chunks + sum.y - own_chunks;
+        }
+        rows += __shfl_sync(~0u, sum.x, 31);
+        chunks += __shfl_sync(~0u, sum.y, 31);
     }
-    if (lane == 31)
-        c.warp_rows[warp] = v.x, c.warp_chunks[warp] = v.y;
-    __syncthreads();
-    for (int w = 0; w < warp; w++)
-        v.x += c.warp_rows[w], v.y += c.warp_chunks[w];
-    return v;
+    if (lane == 0)
+        c.rows = rows, c.chunks = chunks;
+    __syncwarp();
 }
 
-/* The tables that do not belong to a token; by one block, all warps but the first. */
-__device__ void write_tables(const lp_moe_route_job &job, const Counts &c, int rows, int chunks)
+/* The tables that do not belong to a token; by one block. */
+__device__ void write_tables(const lp_moe_route_job &job, const Counts &c)
 {
     const lp_moe_routes &to = job.routes;
-    for (int e = threadIdx.x - 32; e < job.experts; e += THREADS - 32) {
+    for (int e = threadIdx.x; e < job.experts; e += THREADS) {
         const int count = c.all[e], start = c.start[e], first = c.first_chunk[e];
         const int own_chunks = (count + job.chunk_rows - 1) / job.chunk_rows;
         to.count[e] = count;
@@ -116,13 +128,14 @@ __device__ void write_tables(const lp_moe_route_job &job, const Counts &c, int r
             to.row_weight[row] = 0.0f;
         }
     }
-    if (threadIdx.x == 32) {
-        to.start[job.experts] = rows;
-        *to.chunks = chunks;
+    if (threadIdx.x == 0) {
+        to.start[job.experts] = c.rows;
+        *to.chunks = c.chunks;
     }
 }
 
-/* Where the row of a route lies: its number in its chunk, the chunk's first row and width. */
+/* Where the row of a route lies: its number in its chunk, the chunk's first row
+ * and width. */
 struct Spot {
     int row, n, width, first_row; /* row -1: masked */
 };
@@ -145,7 +158,6 @@ __device__ void place_routes(const lp_moe_route_job &job, Counts &c, Spot *spots
 #pragma unroll 1
     for (int base = first; base < end; base += 32) {
         const int route = base + lane, expert = route < end ? expert_of(job, route) : -1;
-        const float weight = route < end ? job.topk_weight[route] : 0.0f;
         const unsigned same = __match_any_sync(~0u, expert);
         Spot spot = {-1, 0, 0, 0};
         if (expert >= 0)
@@ -154,20 +166,30 @@ __device__ void place_routes(const lp_moe_route_job &job, Counts &c, Spot *spots
         if (expert >= 0 && __ffs(same) - 1 == lane)
             c.before[expert] += __popc(same);
         __syncwarp();
-        if (route >= end)
-            continue;
-        spots[route - first] = spot;
-        job.routes.route_row[route] = spot.row;
-        if (spot.row >= 0) {
-            job.routes.row_route[spot.row] = route;
-            job.routes.row_weight[spot.row] = weight;
+        if (route < end)
+            spots[route - first] = spot;
+    }
+}
+
+/* The tables of these routes. `early` is the weight of this thread's first one if `is_early`. */
+__device__ void write_routes(const lp_moe_route_job &job, const Spot *spots, int first, int end, bool is_early,
+                             float early)
+{
+    for (int route = first + threadIdx.x; route < end; route += THREADS) {
+        const int row = spots[route - first].row;
+        job.routes.route_row[route] = row;
+        if (row >= 0) {
+            job.routes.row_route[row] = route;
+            job.routes.row_weight[row] =
+                is_early && route == first + static_cast<int>(threadIdx.x) ? early : job.topk_weight[route];
         }
     }
 }
 
 /* ---- gather ---- */
 
-/* Scale max(amax, 1e-10) / 448 of the 128 columns that 16 lanes hold, and the values divided by it. */
+/* Scale max(amax, 1e-10) / 448 of the 128 columns that 16 lanes hold, and the
+ * values divided by it. */
 __device__ uint2 quantise(uint4 x, float *scale)
 {
     const uint32_t pair[4] = {x.x, x.y, x.z, x.w};
@@ -248,8 +270,9 @@ __device__ void store_wide(const lp_moe_route_job &job, const Spot &s, int k, ui
         job.row_scale[s.first_row * (job.hidden / GROUP) + k / GROUP * s.width + s.n] = scale;
 }
 
-/* Eight columns of x: 16 bytes of BF16, or 8 of E4M3 in x and y. Piece number `task` of tokens from `token` on; a warp
- * works on one token: 32 divides a token's pieces. */
+/* Eight columns of x: 16 bytes of BF16, or 8 of E4M3 in x and y. Piece number
+ * `task` of tokens from `token` on; a warp works on one token: 32 divides a
+ * token's pieces. */
 __device__ uint4 load_piece(const lp_moe_route_job &job, int64_t token, int task)
 {
     const int64_t at = token * job.hidden + static_cast<int64_t>(task) * COLUMNS;
@@ -315,42 +338,38 @@ __global__ void __launch_bounds__(THREADS) route(const __grid_constant__ lp_moe_
     __shared__ Spot spots[BATCH];
     const int bound = static_cast<int>(job.max_tokens), choices = static_cast<int>(job.top_k);
     const int experts = static_cast<int>(job.experts), thread = static_cast<int>(threadIdx.x);
-    const int each = (bound + gridDim.x - 1) / gridDim.x, first_token = static_cast<int>(blockIdx.x) * each;
-    if (blockIdx.x == 0) {
+    const int blocks = static_cast<int>(gridDim.x) - 1, each = (bound + blocks - 1) / blocks;
+    const int first_token = min(bound, static_cast<int>(blockIdx.x) * each);
+    const bool is_last = blockIdx.x == gridDim.x - 1;
+    if (is_last) {
         for (int i = thread; i < job.sync_words; i += THREADS)
             job.routes.sync[i] = 0;
-        __threadfence(); /* the next kernel counts in sync before it waits for the end of this one */
+        __threadfence(); /* the next kernel counts in sync before it waits for the
+                            end of this one */
         __syncthreads();
     }
     moe_let_next_start();
-    if (thread < each * choices) /* asked for before it is known what becomes of them */
-        asm volatile("prefetch.global.L2 [%0];" ::"l"(job.topk_weight + min(first_token, bound - 1) * choices +
-                                                      thread % choices));
-    const int first_expert = thread < bound * choices ? expert_of(job, thread) : -1; /* beside the number of tokens */
-    const int own = max(0, min(each, bound - first_token)); /* tokens, if the caller has that many */
+    /* These are asked for before it is known how many tokens there are. */
+    const int own = is_last ? 0 : max(0, min(each, bound - first_token));
+    const int first_expert = thread < bound * choices ? expert_of(job, thread) : -1;
+    const float early_weight = thread < own * choices ? job.topk_weight[first_token * choices + thread] : 0.0f;
     const bool is_early = job.gather != LP_MOE_GATHER_NONE && thread < own * static_cast<int>(job.hidden / COLUMNS);
     uint4 early = {};
     if (is_early)
         early = load_piece(job, first_token, thread);
     const int tokens = max(0, min(*job.tokens, bound));
-    const int token = min(tokens, first_token), token_end = min(tokens, token + each);
+    const int token = is_last ? tokens : min(tokens, first_token),
+              token_end = is_last ? tokens : min(tokens, token + each);
     for (int e = thread; e < experts; e += THREADS)
         c.all[e] = c.before[e] = 0;
     __syncthreads();
     count_routes(job, c, first_expert, tokens * choices, token * choices);
     __syncthreads();
-    const int count = thread < experts ? c.all[thread] : 0;
-    const int rows = round_up(count, job.align), chunks = (count + job.chunk_rows - 1) / job.chunk_rows;
-    const int2 sum = block_sums(c, make_int2(rows, chunks));
-    if (thread < experts) {
-        c.start[thread] = sum.x - rows;
-        c.first_chunk[thread] = sum.y - chunks;
-    }
-    __syncthreads();
-    if (blockIdx.x == 0 && thread >= 32) {
-        const int all_rows = c.start[experts - 1] + round_up(c.all[experts - 1], job.align);
-        const int last = (c.all[experts - 1] + job.chunk_rows - 1) / job.chunk_rows;
-        write_tables(job, c, all_rows, c.first_chunk[experts - 1] + last);
+    if (thread < 32)
+        place_experts(job, c);
+    if (is_last) {
+        __syncthreads();
+        write_tables(job, c);
     }
     const int batch = BATCH / choices;
 #pragma unroll 1
@@ -360,6 +379,7 @@ __global__ void __launch_bounds__(THREADS) route(const __grid_constant__ lp_moe_
             place_routes(job, c, spots, t * choices, end * choices);
         __syncthreads();
         gather(job, spots, t, end, is_early && t == first_token, early);
+        write_routes(job, spots, t * choices, end * choices, t == first_token, early_weight);
         __syncthreads();
     }
 }
@@ -368,8 +388,7 @@ __global__ void __launch_bounds__(THREADS) route(const __grid_constant__ lp_moe_
 
 extern "C" lp_status lp_moe_route(const lp_moe_route_job *job, void *stream, lp_error *err)
 {
-    const int64_t wanted = (job->max_tokens + TOKENS - 1) / TOKENS;
-    const int blocks = static_cast<int>(wanted < MOST_BLOCKS ? wanted : MOST_BLOCKS);
+    const int blocks = static_cast<int>(job->max_tokens < MOST_BLOCKS ? job->max_tokens + 1 : MOST_BLOCKS);
     const moe_launch launch(blocks, THREADS, 0, stream, false);
     return moe_launched(cudaLaunchKernelEx(&launch.config, route, *job), "routing", err);
 }
