@@ -6,54 +6,8 @@
  *   test_device_digest [tensors] [seed]
  */
 #include "gpu_testing.h"
+#include "random_forms.h"
 #include "replayer/device_digest.h"
-
-enum { ARENA_BYTES = 8 << 20, LOGICAL_BYTES = 1 << 20 };
-
-static void random_form(uint64_t *state, lp_form *form)
-{
-    static const int64_t units[] = {1, 1, 2, 4, 4, 8, 16, 32, 3, 12};
-    static const int64_t extents[] = {1, 2, 3, 4, 5, 8, 8, 16, 32, 64, 7, 100};
-    int order[4];
-    *form = (lp_form){.unit = units[random_below(state, sizeof units / sizeof units[0])],
-                      .ndim = (int32_t)random_below(state, 5)};
-    form->bytes = form->unit;
-    for (int d = 0; d < form->ndim; d++) {
-        int64_t extent = extents[random_below(state, sizeof extents / sizeof extents[0])];
-        if (form->bytes * extent > LOGICAL_BYTES / 4)
-            extent = 1;
-        form->shape[d] = extent;
-        form->bytes *= extent;
-        order[d] = d;
-    }
-    if (random_below(state, 3) > 0)
-        for (int d = form->ndim - 1; d > 0; d--) {
-            const int j = (int)random_below(state, d + 1), swap = order[d];
-            order[d] = order[j];
-            order[j] = swap;
-        }
-    int64_t stride = form->unit;
-    for (int i = form->ndim - 1; i >= 0; i--) {
-        if (random_below(state, 6) == 0)
-            stride += form->unit * random_below(state, 4);
-        form->stride[order[i]] = stride;
-        stride *= form->shape[order[i]];
-    }
-    form->span = stride;
-}
-
-/* Logical bytes in row-major order. */
-static void gather(const lp_form *form, const uint8_t *data, uint8_t *out)
-{
-    for (int64_t i = 0; i < form->bytes / form->unit; i++) {
-        int64_t index = i, off = 0;
-        for (int d = form->ndim - 1; d >= 0; d--) {
-            off += index % form->shape[d] * form->stride[d];
-            index /= form->shape[d];
-        }
-        memcpy(out + i * form->unit, data + off, (size_t)form->unit);
-    }
-}
 
 /* So large that all blocks have long chunks, and something is left over: in a row, and words across. */
 static void test_large(uint64_t *state)
@@ -100,17 +54,17 @@ int main(int argc, char **argv)
 {
     const long tensors = argc > 1 ? strtol(argv[1], NULL, 10) : 3000;
     uint64_t state = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
-    static uint8_t host[ARENA_BYTES], logical[LOGICAL_BYTES];
+    static uint8_t host[FORM_ARENA_BYTES], logical[FORM_LOGICAL_BYTES];
     need_gpu();
     char *device;
     uint64_t *sum;
-    CUDA(cudaMalloc((void **)&device, ARENA_BYTES));
+    CUDA(cudaMalloc((void **)&device, FORM_ARENA_BYTES));
     CUDA(cudaMalloc((void **)&sum, 16));
-    for (int64_t i = 0; i < ARENA_BYTES; i += 8) {
+    for (int64_t i = 0; i < FORM_ARENA_BYTES; i += 8) {
         const uint64_t word = next_random(&state);
         memcpy(host + i, &word, 8);
     }
-    CUDA(cudaMemcpy(device, host, ARENA_BYTES, cudaMemcpyHostToDevice));
+    CUDA(cudaMemcpy(device, host, FORM_ARENA_BYTES, cudaMemcpyHostToDevice));
     long odd = 0, vectors = 0, words = 0, long_rows = 0;
     for (long n = 0; n < tensors; n++) {
         const uint64_t seed = state;
@@ -118,7 +72,8 @@ int main(int argc, char **argv)
         lp_digest_job job;
         lp_error err;
         random_form(&state, &form);
-        CHECK(form.span < ARENA_BYTES - 64 && form.bytes <= LOGICAL_BYTES, "the generator made too large a tensor");
+        CHECK(form.span < FORM_ARENA_BYTES - 64 && form.bytes <= FORM_LOGICAL_BYTES,
+              "the generator made too large a tensor");
         const int64_t at = random_below(&state, 2) == 0 ? random_below(&state, 4) * 16 : random_below(&state, 64);
         gather(&form, host + at, logical);
         lp_value_sum wanted = {{0, 0}}, seen;
