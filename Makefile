@@ -9,7 +9,7 @@ SOURCES = $(shell git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh'
 SCRIPTS = $(shell git ls-files -co --exclude-standard '*.sh') .ci/setup .ci/run
 
 .DEFAULT_GOAL := all
-.PHONY: all setup test check-asan test-aarch64 test-torch test-vllm demo lint format install clean help
+.PHONY: all setup test check-asan test-aarch64 coverage test-torch test-vllm demo lint format install clean help
 
 all: $(BUILD)/build.ninja ## build; the program is build/loadplan
 	@cmake --build $(BUILD) -j $(JOBS) --target loadplan loadplan_shared
@@ -34,6 +34,14 @@ check-asan:
 
 test-aarch64: setup ## build for 64-bit Arm and run the tests under qemu (ALL=1: the long ones too)
 	@tests/cross/aarch64.sh $(BUILD)
+
+coverage: setup ## lines and branches of the host code that tests reach (needs gcovr)
+	@command -v gcovr >/dev/null || { echo "gcovr is not installed" >&2; exit 4; }
+	@cmake -S . -B $(BUILD)/coverage -G Ninja -DCMAKE_BUILD_TYPE=Debug -DLOADPLAN_CUDA=off -DCMAKE_C_FLAGS="--coverage -O1" \
+		-DLOADPLAN_PYTHON=$(abspath $(BUILD))/venv/bin/python >$(BUILD)/coverage-configure.log
+	@cmake --build $(BUILD)/coverage -j $(JOBS)
+	@ctest --test-dir $(BUILD)/coverage -j $(JOBS) -L 'unit|cli|fuzz|python' --output-on-failure
+	@gcovr -r . --gcov-ignore-parse-errors --filter '(traces|layouts|recorder|replayer|kernels)/' --print-summary $(BUILD)/coverage 2>/dev/null
 
 # PyTorch and vLLM are large (6 GB), so their tests are apart. TORCH_VENV may name an environment that has them.
 TORCH_VENV ?= $(BUILD)/venv-torch
