@@ -3,7 +3,9 @@
 # Makes the Debian packages, unpacks them, and uses what is inside.
 set -euo pipefail
 build=$1 cpack=$2
-command -v dpkg-deb >/dev/null && command -v dpkg-shlibdeps >/dev/null || { echo "skipped: no dpkg tools"; exit 77; }
+for tool in dpkg-deb dpkg-shlibdeps file; do
+    command -v $tool >/dev/null || { echo "skipped: $tool is not installed"; exit 77; }
+done
 if grep -q 'LOADPLAN_SANITIZE:STRING=.' "$build/CMakeCache.txt"; then
     echo "skipped: a sanitized build is not packaged"
     exit 77
