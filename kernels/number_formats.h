@@ -29,20 +29,6 @@
         2, 15, 0x80, 0x7b, 0x7b, 0x7f, 0                                                                               \
     }
 
-LP_HOST_DEVICE static inline uint32_t lp_f32_bits(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
-LP_HOST_DEVICE static inline float lp_f32_of_bits(uint32_t bits)
-{
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
 /* ---- E2M1: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives; four bits ---- */
 
 LP_HOST_DEVICE static inline float lp_e2m1_value(uint32_t code)

@@ -33,7 +33,7 @@ LP_HOST_DEVICE static inline float lp_op_compute(unsigned op, float a, float b, 
     case LP_OP_DIV:
         return lp_f32_one_nan(a / b);
     case LP_OP_NEG:
-        return lp_f32_of_bits(lp_bits_of_f32(a) ^ 0x80000000u);
+        return lp_f32_of_bits(lp_f32_bits(a) ^ 0x80000000u);
     case LP_OP_RECIPROCAL:
         return lp_f32_one_nan(1.0f / a);
     case LP_OP_SQRT:
@@ -43,7 +43,7 @@ LP_HOST_DEVICE static inline float lp_op_compute(unsigned op, float a, float b, 
     case LP_OP_MINIMUM:
         return lp_f32_minimum(a, b);
     case LP_OP_ABS:
-        return lp_f32_of_bits(lp_bits_of_f32(a) & 0x7fffffffu);
+        return lp_f32_of_bits(lp_f32_bits(a) & 0x7fffffffu);
     case LP_OP_WHERE:
         return a != 0.0f ? b : c;
     case LP_OP_OR_IF_ZERO:

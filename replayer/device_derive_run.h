@@ -84,7 +84,7 @@ LP_DERIVE_FUNCTION uint64_t lp_derive_element(const lp_derive_code *c, uint64_t 
 {
     if (c->op == LP_OP_CAST)
         return c->from == LP_DTYPE_NONE ? a : LP_DERIVE_CAST(a, c->from, c->dtype);
-    return lp_bits_of_f32(
+    return lp_f32_bits(
         lp_op_compute(c->op, lp_f32_of_bits((uint32_t)a), lp_f32_of_bits((uint32_t)b), lp_f32_of_bits((uint32_t)d)));
 }
 
@@ -158,7 +158,7 @@ LP_DERIVE_FUNCTION void lp_derive_reduce(const lp_derive_code *code, const lp_de
             float x = lp_derive_float(from, at + 2 * k);
             if (2 * k + 1 < size)
                 x = lp_op_combine(c->op, x, lp_derive_float(from, at + 2 * k + 1));
-            lp_derive_store(to + (uint64_t)(at + k) * 4, 4, lp_bits_of_f32(x));
+            lp_derive_store(to + (uint64_t)(at + k) * 4, 4, lp_f32_bits(x));
         }
         LP_DERIVE_BARRIER();
         from = to;
@@ -166,7 +166,7 @@ LP_DERIVE_FUNCTION void lp_derive_reduce(const lp_derive_code *code, const lp_de
     }
     for (int64_t i = lane.index; i < c->count; i += lane.count)
         lp_derive_store(c->value + (uint64_t)i * 4, 4,
-                        lp_bits_of_f32(lp_f32_one_nan(lp_derive_float(from, i * c->group))));
+                        lp_f32_bits(lp_f32_one_nan(lp_derive_float(from, i * c->group))));
 }
 
 /* The first failing element that this thread finds; elements beyond `first` need no look. INT64_MAX: none. */

@@ -7,24 +7,10 @@
 #ifndef LOADPLAN_OWN_MATH_H
 #define LOADPLAN_OWN_MATH_H
 
-#include "traces/trace.h"
+#include "traces/cast_float.h"
 
 #include <stdint.h>
 #include <string.h>
-
-LP_HOST_DEVICE static inline float lp_f32_of_bits(uint32_t bits)
-{
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-LP_HOST_DEVICE static inline uint32_t lp_bits_of_f32(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
 
 LP_HOST_DEVICE static inline double lp_f64_of_bits(uint64_t bits)
 {
@@ -48,7 +34,7 @@ LP_HOST_DEVICE static inline float lp_f32_maximum(float a, float b)
     if (a != a || b != b)
         return LP_F32_NAN;
     if (a == b)
-        return lp_f32_of_bits(lp_bits_of_f32(a) & lp_bits_of_f32(b)); /* differ in the sign of zero at most */
+        return lp_f32_of_bits(lp_f32_bits(a) & lp_f32_bits(b)); /* differ in the sign of zero at most */
     return a > b ? a : b;
 }
 
@@ -57,7 +43,7 @@ LP_HOST_DEVICE static inline float lp_f32_minimum(float a, float b)
     if (a != a || b != b)
         return LP_F32_NAN;
     if (a == b)
-        return lp_f32_of_bits(lp_bits_of_f32(a) | lp_bits_of_f32(b));
+        return lp_f32_of_bits(lp_f32_bits(a) | lp_f32_bits(b));
     return a < b ? a : b;
 }
 

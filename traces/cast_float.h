@@ -9,6 +9,8 @@
 
 #include "traces/trace.h"
 
+#include <string.h>
+
 /* A code is sign, exponent field, `mantissa` bits. Codes above `largest` (sign removed) are infinities and NaNs. */
 typedef struct lp_float_kind {
     int mantissa;      /* stored bits */
@@ -44,6 +46,20 @@ typedef struct lp_float_kind {
     {                                                                                                                  \
         3, 8, 0x80, 0x7f, 0x80, 0x80, 1                                                                                \
     }
+
+LP_HOST_DEVICE static inline uint32_t lp_f32_bits(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+LP_HOST_DEVICE static inline float lp_f32_of_bits(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
 
 /* value >> shift, to nearest, ties to even; 1 <= shift <= 31. */
 LP_HOST_DEVICE static inline uint32_t lp_shift_nearest_even(uint32_t value, int shift)

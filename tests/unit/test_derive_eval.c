@@ -54,12 +54,12 @@ static uint32_t once(lp_op op, float a, float b, float c)
     add_input(&p, &c, 1);
     add_node(&p, op, 0, arity > 1 ? 1 : 0, arity > 2 ? 2 : 0, 0, 1);
     float *result = run(&p, &check);
-    const uint32_t bits = lp_bits_of_f32(*result);
+    const uint32_t bits = lp_f32_bits(*result);
     lp_release(NULL, result);
     return bits;
 }
 
-#define assert_op(op, a, b, c, want) assert_int_equal(once(op, a, b, c), lp_bits_of_f32(want))
+#define assert_op(op, a, b, c, want) assert_int_equal(once(op, a, b, c), lp_f32_bits(want))
 
 static void test_elementwise(void **state)
 {
@@ -123,8 +123,8 @@ static void test_reduction_tree(void **state)
     const volatile float left = x[0] + x[1], right = x[2] + x[3];
     const volatile float sum = left + right;
     const volatile float want = sum + x[4];
-    assert_int_equal(lp_bits_of_f32(*result), lp_bits_of_f32(want));
-    assert_int_not_equal(lp_bits_of_f32(*result), lp_bits_of_f32(2.5f)); /* the exact sum */
+    assert_int_equal(lp_f32_bits(*result), lp_f32_bits(want));
+    assert_int_not_equal(lp_f32_bits(*result), lp_f32_bits(2.5f)); /* the exact sum */
     lp_release(NULL, result);
 }
 
@@ -137,8 +137,8 @@ static void test_reduction_groups(void **state)
     add_input(&p, x, 6);
     add_node(&p, LP_OP_MAX, 0, 0, 0, 3, 2);
     float *result = run(&p, &check);
-    assert_int_equal(lp_bits_of_f32(result[0]), lp_bits_of_f32(9));
-    assert_int_equal(lp_bits_of_f32(result[1]), 0x7fc00000); /* NaN wins, as in torch.amax */
+    assert_int_equal(lp_f32_bits(result[0]), lp_f32_bits(9));
+    assert_int_equal(lp_f32_bits(result[1]), 0x7fc00000); /* NaN wins, as in torch.amax */
     lp_release(NULL, result);
     p = (program){.derive = {.dest = 0, .error_text = ""}};
     add_input(&p, x, 4);
