@@ -493,4 +493,20 @@ static inline void push_all(world *w, lp_session *s, const payload *p)
         push_whole(w, s, p, i);
 }
 
+/* An allocator that fails once. */
+typedef struct failing_once {
+    int64_t countdown; /* allocations until one fails; < 0: never */
+    int64_t failed;
+} failing_once;
+
+static inline void *failing_once_resize(void *context, void *old, size_t bytes)
+{
+    failing_once *f = context;
+    if (bytes > 0 && f->countdown >= 0 && f->countdown-- == 0) {
+        f->failed++;
+        return NULL;
+    }
+    return lp_alloc_default()->resize(lp_alloc_default()->context, old, bytes);
+}
+
 #endif

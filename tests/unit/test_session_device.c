@@ -178,21 +178,6 @@ static void test_refusals_lead_on(void **state)
 
 /* ---- faults ---- */
 
-typedef struct faulty {
-    int64_t countdown; /* allocations until one fails; < 0: never */
-    int64_t failed;
-} faulty;
-
-static void *faulty_resize(void *context, void *old, size_t bytes)
-{
-    faulty *f = context;
-    if (bytes > 0 && f->countdown >= 0 && f->countdown-- == 0) {
-        f->failed++;
-        return NULL;
-    }
-    return lp_alloc_default()->resize(lp_alloc_default()->context, old, bytes);
-}
-
 /* A whole load in pieces from both kinds of memory; stops at the first failure. A push that failed is tried again: it
  * must be taken, or refused because the session is poisoned with the first reason. */
 static lp_status try_load(fake_device *f, world *w, const image *live, const payload *host, const payload *device,
@@ -323,8 +308,8 @@ static void test_every_allocation_fails_once(void **state)
     for (int m = 0; m < 3; m++) {
         int failed = 0;
         for (int64_t n = 0;; n++) {
-            faulty f = {.countdown = n};
-            const lp_alloc alloc = {.size = sizeof alloc, .context = &f, .resize = faulty_resize};
+            failing_once f = {.countdown = n};
+            const lp_alloc alloc = {.size = sizeof alloc, .context = &f, .resize = failing_once_resize};
             bool was_poisoned;
             open_device(&b);
             const lp_status status = try_load(&b.f, &b.w, &b.live, &b.host, &b.device, MODES[m], &alloc, &was_poisoned);

@@ -10,21 +10,6 @@ float model_neg_exp(float x)
     return -lp_own_exp(x);
 }
 
-typedef struct faulty {
-    int64_t countdown; /* allocations until one fails; < 0: never */
-    int64_t failed;
-} faulty;
-
-static void *faulty_resize(void *context, void *old, size_t bytes)
-{
-    faulty *f = context;
-    if (bytes > 0 && f->countdown >= 0 && f->countdown-- == 0) {
-        f->failed++;
-        return NULL;
-    }
-    return lp_alloc_default()->resize(lp_alloc_default()->context, old, bytes);
-}
-
 /* A whole load in small pieces; stops at the first failure. *poisoned tells whether a later push was refused. */
 static lp_status try_load(world *w, image *live, const payload *p, lp_load_mode mode, const lp_platform *platform,
                           bool *was_poisoned)
@@ -78,8 +63,8 @@ static void test_every_allocation_fails_once(void **state)
         int poisoned = 0, survived = 0, failed = 0;
         for (int64_t n = 0;; n++) {
             image live = new_image(&w);
-            faulty f = {.countdown = n};
-            const lp_alloc alloc = {.size = sizeof alloc, .context = &f, .resize = faulty_resize};
+            failing_once f = {.countdown = n};
+            const lp_alloc alloc = {.size = sizeof alloc, .context = &f, .resize = failing_once_resize};
             const lp_platform platform = {.alloc = &alloc};
             bool was_poisoned;
             const lp_status status = try_load(&w, &live, &p, modes[m], &platform, &was_poisoned);
