@@ -118,20 +118,22 @@ static lp_status meet(over_nccl *t, lp_error *err)
     return LP_OK;
 }
 
-static void clear_tickets(over_nccl *t)
+/* A message on the stream touches its memory until it is done, or until the communicator is aborted. */
+static void cancel(void *context)
 {
-    for (int i = 0; i < TICKETS; i++)
+    over_nccl *t = context;
+    for (int i = 0; i < TICKETS; i++) {
+        if (t->ticket[i].has_stream)
+            drop_comm(t);
         t->ticket[i] = (nccl_ticket){.event = t->ticket[i].event};
+    }
+    t->sockets.cancel(t->sockets.context);
 }
 
 static lp_status join(void *context, lp_round *round, lp_error *err)
 {
     over_nccl *t = context;
-    /* Tickets that nobody waited for belong to a round that failed: what is on the stream will never be done. */
-    for (int i = 0; i < TICKETS; i++)
-        if (t->ticket[i].number != 0)
-            drop_comm(t);
-    clear_tickets(t);
+    cancel(t); /* what a failed round left behind */
     LP_TRY(t->sockets.join(t->sockets.context, &t->round, err));
     *round = t->round;
     LP_TRY(check_device(t, t->device.enter(t->device.context), "use the device", err));
@@ -199,6 +201,8 @@ static lp_status start(void *context, const lp_transfer *transfer, int64_t count
                 check_device(t, t->device.event_set(t->device.context, ticket->event, t->stream), "mark a stream", err);
     }
     lp_release(t->alloc, host);
+    if (status != LP_OK)
+        cancel(t);
     return status;
 }
 
@@ -228,10 +232,15 @@ static lp_status wait_ticket(void *context, int64_t number, lp_error *err)
             ticket = &t->ticket[i];
     if (ticket == NULL)
         return lp_fail(err, LP_E_MISUSE, "there is no such ticket");
+    lp_status status = LP_OK;
     if (ticket->has_sockets)
-        LP_TRY(t->sockets.wait(t->sockets.context, ticket->sockets, err));
-    if (ticket->has_stream)
-        LP_TRY(wait_stream(t, ticket, err));
+        status = t->sockets.wait(t->sockets.context, ticket->sockets, err);
+    if (status == LP_OK && ticket->has_stream)
+        status = wait_stream(t, ticket, err);
+    if (status != LP_OK) {
+        cancel(t);
+        return status;
+    }
     t->sockets.alive(t->sockets.context);
     *ticket = (nccl_ticket){.event = ticket->event};
     return LP_OK;
@@ -335,6 +344,7 @@ lp_status lp_transport_nccl_on(lp_transport *transport, const lp_transport *sock
                                 .gather = gather,
                                 .start = start,
                                 .wait = wait_ticket,
+                                .cancel = cancel,
                                 .check = check,
                                 .fail = fail,
                                 .alive = alive,

@@ -55,9 +55,12 @@ typedef struct lp_transport {
      * call. Also a barrier. */
     lp_status (*gather)(void *context, const void *mine, int64_t bytes, const lp_block **all, lp_error *err);
     /* Starts messages, all of them together, and returns a ticket to wait for. The data belongs to the transport until
-     * then. */
+     * then, or until a start or a wait fails: that cancels. */
     lp_status (*start)(void *context, const lp_transfer *transfer, int64_t count, int64_t *ticket, lp_error *err);
     lp_status (*wait)(void *context, int64_t ticket, lp_error *err);
+    /* Takes every message of this rank back that is still under way: afterwards the transport touches no data of its
+     * caller. Where there was one, the round cannot be completed any more, and the caller ends it by fail. */
+    void (*cancel)(void *context);
     /* For bytes that go another way: LP_E_PEER when the round is over. peer: the rank that is waited for since since_ns
      * (monotonic), or -1; it is named when that takes too long. */
     lp_status (*check)(void *context, int32_t peer, int64_t since_ns, lp_error *err);

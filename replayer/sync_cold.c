@@ -272,6 +272,7 @@ lp_status lp_sync_cold(lp_sync *s, lp_plan *plan, const lp_checkpoint *checkpoin
     r.nanoseconds = lp_clock_ns() - s->begin_ns;
     r.bytes_moved = s->report.bytes_moved;
     lp_out_free(&x.out);
+    lp_in_free(&x.in);
     lp_cold_world_free(&x.world);
     for (int i = 0; i < 2; i++)
         lp_release(s->alloc, x.read[i].buffer);

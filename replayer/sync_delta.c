@@ -307,22 +307,20 @@ static int32_t whose_turn(const int64_t *next, int32_t senders, int32_t last)
     return -1;
 }
 
-static lp_status receive_changes(application *a, int64_t *next, int64_t *sequence, lp_error *err)
+static lp_status receive_changes(application *a, lp_inflow *in, int64_t *next, int64_t *sequence, lp_error *err)
 {
     lp_sync *s = a->s;
-    lp_inflow in;
-    lp_in_init(&in, s);
     int32_t sender = whose_turn(next, s->round.senders, s->round.senders - 1);
     if (sender >= 0)
-        LP_TRY(lp_in_post(&in, sender, sequence[sender]++, next[sender], err));
+        LP_TRY(lp_in_post(in, sender, sequence[sender]++, next[sender], err));
     while (sender >= 0) {
         lp_frame frame;
         const uint8_t *payload = NULL;
-        LP_TRY(lp_in_take(&in, &frame, &payload, err));
+        LP_TRY(lp_in_take(in, &frame, &payload, err));
         next[sender] = frame.next_bytes;
         const int32_t other = whose_turn(next, s->round.senders, sender);
         if (other >= 0)
-            LP_TRY(lp_in_post(&in, other, sequence[other]++, next[other], err));
+            LP_TRY(lp_in_post(in, other, sequence[other]++, next[other], err));
         LP_TRY(apply_frame(a, payload, frame.bytes, err));
         sender = other;
     }
@@ -353,6 +351,8 @@ lp_status lp_delta_receive(lp_sync *s, const lp_sync_sink *sink, lp_error *err)
     const int32_t senders = s->round.senders;
     application a = {.s = s, .sink = sink};
     const lp_block *all = NULL;
+    lp_inflow in;
+    lp_in_init(&in, s);
     int64_t *next = lp_allocate(s->alloc, 2 * (size_t)senders * sizeof *next);
     if (next == NULL)
         return lp_fail_memory(err);
@@ -364,7 +364,8 @@ lp_status lp_delta_receive(lp_sync *s, const lp_sync_sink *sink, lp_error *err)
             status = lp_fail(err, LP_E_CORRUPT, "sender %d does not say what it sends", i);
     }
     if (status == LP_OK)
-        status = receive_changes(&a, next, next + senders, err);
+        status = receive_changes(&a, &in, next, next + senders, err);
+    lp_in_free(&in);
     if (status == LP_OK)
         status = keep_rest(s, sink, err);
     lp_release(s->alloc, next);

@@ -45,6 +45,8 @@ void lp_out_init(lp_outflow *f, lp_sync *s)
 
 void lp_out_free(lp_outflow *f)
 {
+    if (f->is_under_way[0] || f->is_under_way[1])
+        f->s->transport.cancel(f->s->transport.context);
     lp_release(f->s->alloc, f->transfer);
     f->transfer = NULL;
 }
@@ -114,6 +116,13 @@ lp_status lp_out_drain(lp_outflow *f, lp_error *err)
 void lp_in_init(lp_inflow *f, lp_sync *s)
 {
     *f = (lp_inflow){.s = s};
+}
+
+void lp_in_free(lp_inflow *f)
+{
+    if (f->posted > 0)
+        f->s->transport.cancel(f->s->transport.context);
+    f->posted = 0;
 }
 
 lp_status lp_in_post(lp_inflow *f, int32_t sender, int64_t sequence, int64_t bytes, lp_error *err)

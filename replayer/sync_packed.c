@@ -145,23 +145,21 @@ static lp_status verify_sums(const reception *r, lp_error *err)
     return LP_OK;
 }
 
-static lp_status receive_all(reception *r, const lp_sync_sink *sink, lp_error *err)
+static lp_status receive_all(reception *r, lp_inflow *in, const lp_sync_sink *sink, lp_error *err)
 {
     lp_sync *s = r->s;
-    lp_inflow in;
     int32_t sender = 0, next_sender = 0;
     int64_t number = 0, next_number = 0;
-    lp_in_init(&in, s);
     bool has_frame = next_frame(r, &sender, &number);
     if (has_frame)
-        LP_TRY(lp_in_post(&in, sender, number, r->list[sender].frame[number].bytes, err));
+        LP_TRY(lp_in_post(in, sender, number, r->list[sender].frame[number].bytes, err));
     while (has_frame) {
         lp_frame frame;
         const uint8_t *payload = NULL;
-        LP_TRY(lp_in_take(&in, &frame, &payload, err));
+        LP_TRY(lp_in_take(in, &frame, &payload, err));
         const bool has_next = next_frame(r, &next_sender, &next_number);
         if (has_next)
-            LP_TRY(lp_in_post(&in, next_sender, next_number, r->list[next_sender].frame[next_number].bytes, err));
+            LP_TRY(lp_in_post(in, next_sender, next_number, r->list[next_sender].frame[next_number].bytes, err));
         const lp_pieces *p = &r->list[sender];
         LP_TRY(lp_sync_push_frame(s, sink, p, &p->frame[number], payload, err));
         add_sums(r, p, &p->frame[number], payload);
@@ -175,7 +173,9 @@ static lp_status receive_all(reception *r, const lp_sync_sink *sink, lp_error *e
 lp_status lp_packed_receive(lp_sync *s, const lp_sync_sink *sink, lp_error *err)
 {
     reception r = {.s = s};
+    lp_inflow in;
     lp_status status = LP_OK;
+    lp_in_init(&in, s);
     r.list = lp_allocate_zero(s->alloc, (size_t)s->round.senders * sizeof *r.list);
     if (s->sum != NULL)
         r.sum = lp_allocate_zero(s->alloc, ((size_t)lp_checkpoint_count(s->catalogue) + 1) * sizeof *r.sum);
@@ -184,7 +184,8 @@ lp_status lp_packed_receive(lp_sync *s, const lp_sync_sink *sink, lp_error *err)
     for (int32_t i = 0; i < s->round.senders && status == LP_OK; i++)
         status = plan_frames(s, false, i, &r.list[i], err);
     if (status == LP_OK)
-        status = receive_all(&r, sink, err);
+        status = receive_all(&r, &in, sink, err);
+    lp_in_free(&in);
     for (int32_t i = 0; r.list != NULL && i < s->round.senders; i++)
         lp_pieces_free(&r.list[i]);
     lp_release(s->alloc, r.list);

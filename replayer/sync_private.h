@@ -131,7 +131,7 @@ lp_status lp_out_bucket(lp_outflow *f, uint8_t **bucket, lp_error *err);
 lp_status lp_out_send(lp_outflow *f, const int32_t *peer, int32_t peers, int64_t sequence, int64_t bytes,
                       int64_t next_bytes, lp_error *err);
 lp_status lp_out_drain(lp_outflow *f, lp_error *err);
-void lp_out_free(lp_outflow *f);
+void lp_out_free(lp_outflow *f); /* before its memory goes: what is still under way is cancelled */
 
 typedef struct lp_inflow {
     lp_sync *s;
@@ -146,6 +146,7 @@ void lp_in_init(lp_inflow *f, lp_sync *s);
 lp_status lp_in_post(lp_inflow *f, int32_t sender, int64_t sequence, int64_t bytes, lp_error *err);
 /* The oldest frame that was posted, verified; its payload lives until the next but one is posted. */
 lp_status lp_in_take(lp_inflow *f, lp_frame *frame, const uint8_t **payload, lp_error *err);
+void lp_in_free(lp_inflow *f); /* as lp_out_free */
 
 /* ---- where a receiver's bytes go ---- */
 

@@ -288,7 +288,7 @@ static lp_status make_receive_lists(lp_sync *s, const lp_plan *plan, const uint8
 }
 
 typedef struct reception {
-    const lp_sync *s;
+    lp_sync *s;
     int64_t turn, turns;
     int32_t step, steps;
 } reception;
@@ -310,6 +310,31 @@ static bool next_frame(reception *r, int32_t *sender, int64_t *number)
     return false;
 }
 
+static lp_status receive_frames(reception *r, lp_inflow *in, const lp_sync_sink *sink, lp_error *err)
+{
+    lp_sync *s = r->s;
+    int32_t sender = 0, next_sender = 0;
+    int64_t number = 0, next_number = 0;
+    bool has_frame = next_frame(r, &sender, &number);
+    if (has_frame)
+        LP_TRY(lp_in_post(in, sender, number, s->slices->list[sender].frame[number].bytes, err));
+    while (has_frame) {
+        lp_frame frame;
+        const uint8_t *payload = NULL;
+        LP_TRY(lp_in_take(in, &frame, &payload, err));
+        const bool has_next = next_frame(r, &next_sender, &next_number);
+        if (has_next)
+            LP_TRY(
+                lp_in_post(in, next_sender, next_number, s->slices->list[next_sender].frame[next_number].bytes, err));
+        const lp_pieces *p = &s->slices->list[sender];
+        LP_TRY(lp_sync_push_frame(s, sink, p, &p->frame[number], payload, err));
+        has_frame = has_next;
+        sender = next_sender;
+        number = next_number;
+    }
+    return LP_OK;
+}
+
 lp_status lp_sliced_receive(lp_sync *s, const lp_plan *plan, const lp_sync_sink *sink, lp_error *err)
 {
     const int32_t receivers = s->round.world - s->round.senders;
@@ -322,25 +347,8 @@ lp_status lp_sliced_receive(lp_sync *s, const lp_plan *plan, const lp_sync_sink 
         LP_TRY(make_receive_lists(s, plan, key, err));
     reception r = {
         .s = s, .turns = most_frames(s->slices), .steps = receivers > s->round.senders ? receivers : s->round.senders};
-    int32_t sender = 0, next_sender = 0;
-    int64_t number = 0, next_number = 0;
     lp_in_init(&in, s);
-    bool has_frame = next_frame(&r, &sender, &number);
-    if (has_frame)
-        LP_TRY(lp_in_post(&in, sender, number, s->slices->list[sender].frame[number].bytes, err));
-    while (has_frame) {
-        lp_frame frame;
-        const uint8_t *payload = NULL;
-        LP_TRY(lp_in_take(&in, &frame, &payload, err));
-        const bool has_next = next_frame(&r, &next_sender, &next_number);
-        if (has_next)
-            LP_TRY(
-                lp_in_post(&in, next_sender, next_number, s->slices->list[next_sender].frame[next_number].bytes, err));
-        const lp_pieces *p = &s->slices->list[sender];
-        LP_TRY(lp_sync_push_frame(s, sink, p, &p->frame[number], payload, err));
-        has_frame = has_next;
-        sender = next_sender;
-        number = next_number;
-    }
-    return LP_OK;
+    const lp_status status = receive_frames(&r, &in, sink, err);
+    lp_in_free(&in);
+    return status;
 }

@@ -286,6 +286,8 @@ static lp_status start(void *context, const lp_transfer *transfer, int64_t count
     lp_status status = w->has_failed ? peer_error(w, err) : LP_OK;
     for (int64_t i = 0; i < count && status == LP_OK; i++)
         status = post(r, &transfer[i], err);
+    if (status != LP_OK)
+        drop_posted(r);
     pthread_mutex_unlock(&w->lock);
     return status;
 }
@@ -307,8 +309,18 @@ static lp_status wait_ticket(void *context, int64_t ticket, lp_error *err)
     }
     r->waits_for = LP_WAITS_NOT;
     const lp_status status = w->has_failed ? peer_error(w, err) : LP_OK;
+    if (status != LP_OK)
+        drop_posted(r);
     pthread_mutex_unlock(&w->lock);
     return status;
+}
+
+static void cancel(void *context)
+{
+    local_rank *r = context;
+    pthread_mutex_lock(&r->world->lock);
+    drop_posted(r);
+    pthread_mutex_unlock(&r->world->lock);
 }
 
 static lp_status check(void *context, int32_t peer, int64_t since_ns, lp_error *err)
@@ -424,6 +436,7 @@ lp_status lp_transport_local(lp_transport *transport, int32_t world, int32_t sen
                                       .gather = gather,
                                       .start = start,
                                       .wait = wait_ticket,
+                                      .cancel = cancel,
                                       .check = check,
                                       .fail = fail,
                                       .alive = alive,

@@ -41,6 +41,26 @@ static void free_queue(lp_tcp *t, lp_queue *q)
     q->last = NULL;
 }
 
+static void free_tickets(lp_tcp *t)
+{
+    while (t->ticket != NULL) {
+        lp_ticket *ticket = t->ticket;
+        t->ticket = ticket->next;
+        lp_release(t->alloc, ticket);
+    }
+}
+
+void lp_tcp_cancel(lp_tcp *t)
+{
+    for (int32_t i = 0; t->peer != NULL && i < t->round.world; i++) {
+        lp_peer *p = &t->peer[i];
+        t->has_cancelled = t->has_cancelled || p->in.first != NULL || p->out.first != NULL;
+        free_queue(t, &p->in);
+        free_queue(t, &p->out);
+    }
+    free_tickets(t);
+}
+
 void lp_tcp_end_round(lp_tcp *t)
 {
     for (int32_t i = 0; t->peer != NULL && i < t->round.world; i++) {
@@ -52,11 +72,7 @@ void lp_tcp_end_round(lp_tcp *t)
     for (int32_t i = 0; i < t->stranger_count; i++)
         close(t->stranger[i].fd);
     t->stranger_count = 0;
-    while (t->ticket != NULL) {
-        lp_ticket *ticket = t->ticket;
-        t->ticket = ticket->next;
-        lp_release(t->alloc, ticket);
-    }
+    free_tickets(t);
     lp_release(t->alloc, t->peer);
     lp_release(t->alloc, t->block);
     lp_release(t->alloc, t->gathered);
@@ -89,7 +105,7 @@ static bool take_round(lp_tcp *t, const lp_wire_head *head, const uint8_t *body)
         t->peer[i].who.host[LP_WIRE_NAME - 1] = '\0';
         t->round.senders += t->peer[i].who.hello.is_sender;
     }
-    t->has_failed = false;
+    t->has_failed = t->has_cancelled = false;
     t->is_joining = false;
     return true;
 }

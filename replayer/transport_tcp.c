@@ -142,10 +142,14 @@ static lp_status start(void *context, const lp_transfer *transfer, int64_t count
     ticket->number = ++t->ticket_number;
     ticket->next = t->ticket;
     t->ticket = ticket;
-    lp_status status = t->has_failed ? peer_error(t, err) : post(t, transfer, count, ticket, err);
+    lp_status status = t->has_failed      ? peer_error(t, err)
+                       : t->has_cancelled ? lp_fail(err, LP_E_MISUSE, "messages of this round were cancelled")
+                                          : post(t, transfer, count, ticket, err);
+    *number = ticket->number;
     if (status == LP_OK)
         lp_tcp_wake(t);
-    *number = ticket->number;
+    else
+        lp_tcp_cancel(t);
     pthread_mutex_unlock(&t->lock);
     return status;
 }
@@ -200,7 +204,8 @@ static lp_status wait_ticket(void *context, int64_t number, lp_error *err)
     } else {
         wait_for(t, ticket);
         if (ticket->left > 0) {
-            status = peer_error(t, err); /* the ticket goes with the round */
+            status = peer_error(t, err);
+            lp_tcp_cancel(t);
         } else {
             for (at = &t->ticket; *at != ticket;)
                 at = &(*at)->next;
@@ -210,6 +215,14 @@ static lp_status wait_ticket(void *context, int64_t number, lp_error *err)
     }
     pthread_mutex_unlock(&t->lock);
     return status;
+}
+
+static void cancel(void *context)
+{
+    lp_tcp *t = context;
+    pthread_mutex_lock(&t->lock);
+    lp_tcp_cancel(t);
+    pthread_mutex_unlock(&t->lock);
 }
 
 static void fail(void *context, const char *reason)
@@ -388,6 +401,7 @@ lp_status lp_transport_tcp(lp_transport *transport, const lp_tcp_options *o, lp_
                                 .gather = gather,
                                 .start = start,
                                 .wait = wait_ticket,
+                                .cancel = cancel,
                                 .check = check,
                                 .fail = fail,
                                 .alive = alive,

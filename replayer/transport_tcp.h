@@ -71,6 +71,7 @@ typedef struct lp_tcp {
     bool is_closing, has_ended; /* ended: the meeting point has no more rounds */
     bool is_joining;
     bool has_failed;
+    bool has_cancelled; /* a message may have stopped in its middle: no more of them in this round */
     char reason[LP_WIRE_TEXT];
     lp_round round;
     lp_peer *peer; /* by rank */
@@ -90,6 +91,7 @@ typedef struct lp_tcp {
 /* transport_pump.c; the lock is held. */
 void lp_tcp_fail(lp_tcp *t, const char *reason); /* of this round: the first reason stays */
 void lp_tcp_wake(lp_tcp *t);
+void lp_tcp_cancel(lp_tcp *t);    /* the messages that are under way */
 void lp_tcp_end_round(lp_tcp *t); /* closes what belongs to it */
 void *lp_tcp_run(void *tcp);
 

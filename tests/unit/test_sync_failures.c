@@ -90,6 +90,12 @@ static lp_status faulty_wait(void *context, int64_t ticket, lp_error *err)
     return f->inner.wait(f->inner.context, ticket, err);
 }
 
+static void faulty_cancel(void *context)
+{
+    faulty *f = context;
+    f->inner.cancel(f->inner.context);
+}
+
 static void faulty_fail(void *context, const char *reason)
 {
     faulty *f = context;
@@ -164,6 +170,7 @@ static outcome run_rank(int rank, int32_t port, int listener, const plan *p, con
                                  .gather = faulty_gather,
                                  .start = faulty_start,
                                  .wait = faulty_wait,
+                                 .cancel = faulty_cancel,
                                  .fail = faulty_fail,
                                  .name = faulty_name,
                                  .take = faulty_take,

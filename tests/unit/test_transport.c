@@ -83,6 +83,27 @@ static void gather_blocks(member *m, const lp_round *round, int turn)
     }
 }
 
+/* Messages with a rank that sends and takes nothing; their memory goes at once when they are taken back. */
+static void give_up(member *m, bool waits)
+{
+    const lp_transport *t = &m->transport;
+    lp_transfer x[2] = {{.peer = 0, .is_send = true, .bytes = LARGE}, {.peer = 0, .bytes = LARGE}};
+    lp_error err = {.code = LP_OK};
+    int64_t ticket = 0;
+    for (int i = 0; i < 2; i++)
+        x[i].data = calloc(1, LARGE);
+    lp_status status = t->start(t->context, x, 2, &ticket, &err);
+    if (status == LP_OK && waits)
+        status = t->wait(t->context, ticket, &err);
+    check(m, status == LP_OK ? !waits : waits && status == LP_E_PEER && strstr(err.text, "had enough") != NULL);
+    if (!waits)
+        t->cancel(t->context);
+    for (int i = 0; i < 2; i++) {
+        memset(x[i].data, 0xee, LARGE);
+        free(x[i].data);
+    }
+}
+
 static void open_rank(member *m)
 {
     lp_error err = {.code = LP_OK};
@@ -105,7 +126,10 @@ static void *run_rank(void *context)
     for (int r = 0; r < ROUNDS && m->failure == NULL; r++) {
         lp_round round;
         lp_error err = {.code = LP_OK};
-        check(m, m->transport.join(m->transport.context, &round, &err) == LP_OK);
+        if (m->transport.join(m->transport.context, &round, &err) != LP_OK) {
+            m->failure = "join";
+            break;
+        }
         check(m, round.world == RANKS && round.rank == m->rank && round.senders == 2);
         gather_blocks(m, &round, r);
         exchange(m, &round, r);
@@ -113,7 +137,11 @@ static void *run_rank(void *context)
         if (r == 1) { /* one of them has enough: everybody ends this round, and the next one is sound */
             const lp_block *all = NULL;
             if (m->rank == 3)
+                give_up(m, false);
+            if (m->rank == 3)
                 (m->transport.fail)(m->transport.context, "had enough");
+            else if (m->rank > 1)
+                give_up(m, true);
             check(m, m->transport.gather(m->transport.context, NULL, 0, &all, &err) == LP_E_PEER);
             check(m, strstr(err.text, "had enough") != NULL);
         }
