@@ -141,6 +141,8 @@ LP_API void lp_rebalance_close(lp_rebalance *r);
 LP_API lp_status lp_plan_move_experts(lp_plan *plan, const lp_expert_map *to, int64_t staging, const char *device,
                                       lp_error *err);
 
+/* ---- names of a plan ---- */
+
 /* A checkpoint tensor of the plan, resolved once: O(1). LP_NONE when the trace's catalogue lacks the name. Valid for
  * the plan's life. */
 typedef uint32_t lp_handle;

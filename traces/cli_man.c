@@ -79,7 +79,10 @@ static void print_see_also(FILE *out, const char *but, const lp_command *const *
     for (int i = 0; i < count; i++)
         if (but == NULL || strcmp(but, commands[i]->name) != 0)
             fprintf(out, "*loadplan-%s*(1), ", commands[i]->name);
-    fputs("*loadplan-format*(5)\n", out);
+    fputs("*loadplan-format*(5)", out);
+    if (but == NULL) /* of the C interface */
+        fputs(", *loadplan-trace*(3), *loadplan-recorder*(3), *loadplan-replayer*(3)", out);
+    fputc('\n', out);
 }
 
 static void print_exit_codes(FILE *out)

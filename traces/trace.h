@@ -303,8 +303,8 @@ typedef struct lp_box {
  * A byte map in canonical form: the boxes in order of destination address, disjoint in the destination. Immutable.
  *   copy, replicate   src_elem == dst_elem == 1: elements are absorbed, runs are bytes
  *   cast              element sizes of the two dtypes
- *   fill              src_elem == 0, all source strides and offsets 0; dst_elem is the size of the pattern (1, 2, 4 or
- * 8) Equal byte functions have equal forms (docs/canonical-form.md states the work bound and proves it).
+ *   fill              src_elem == 0, all source strides and offsets 0; dst_elem is the pattern's size (1, 2, 4 or 8)
+ * Equal byte functions have equal forms (docs/canonical-form.md states the work bound and proves it).
  */
 typedef struct lp_map {
     int32_t src_elem, dst_elem;

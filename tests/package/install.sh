@@ -43,7 +43,18 @@ flags=$(PKG_CONFIG_PATH=$pc pkg-config --cflags --libs loadplan)
 cc -std=c17 "$work/user/user.c" $flags -o "$work/user/plain"
 test "$(LD_LIBRARY_PATH=$libdir "$work/user/plain")" = LP_E_STALE
 test "$("$work/usr/bin/loadplan" -qV)" = 0.1.0
-# Nothing but lp_* leaves the shared library.
-stray=$(nm -D --defined-only "$libdir/libloadplan.so" | awk '{print $3}' | grep -v '^lp_\|^LOADPLAN' || true)
-test -z "$stray" || { echo "exported: $stray"; exit 1; }
-echo "installed, found by CMake and pkg-config, exports lp_* only"
+# What leaves the shared library is what the installed headers declare, under the version of this release.
+nm -D --defined-only --with-symbol-versions "$libdir/libloadplan.so" | awk '$2 == "T" { print $3 }' | sort >"$work/exported"
+if grep -v '^lp_[a-z0-9_]*@@LOADPLAN_0\.1$' "$work/exported"; then
+    echo "exported under another name or version"
+    exit 1
+fi
+tr '\n' ' ' < <(cat "$work"/usr/include/loadplan/*.h) | grep -oE 'LP_API [^;(]*\blp_[a-z0-9_]+\(' |
+    grep -oE 'lp_[a-z0-9_]+\($' | tr -d '(' | sort >"$work/declared"
+sed 's/@.*//' "$work/exported" | diff "$work/declared" - || { echo "declared (<) and exported (>) differ"; exit 1; }
+# A function's page is a link to the page that it is on.
+if test -d "$work/usr/share/man"; then
+    page=$(sed -n 's/^\.so //p' "$work/usr/share/man/man3/lp_finish.3")
+    grep -q 'lp_finish' "$work/usr/share/man/$page"
+fi
+echo "installed, found by CMake and pkg-config, exports the $(wc -l <"$work/declared") functions of its headers"
