@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The C library seen from Python: where it is, the few structs that cross the border, and errors.
 
-Structs are those of loadplan/trace.h, recorder.h and replayer.h; tests/torch/test_structs.py compares them with the
+Structs are those of loadplan/trace.h, recorder.h and replayer.h; tests/python/struct_mirrors.py compares them with the
 headers by a compiler.
 """
 

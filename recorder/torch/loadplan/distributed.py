@@ -30,9 +30,8 @@ _FAILED = -1  # LP_E_ARGUMENT
 
 
 class Transport(c.Structure):
-    _fields_ = [("size", c.c_size_t), ("context", c.c_void_p)] + [(name, c.c_void_p) for name in (
-        "join", "gather", "start", "wait", "check", "fail", "alive", "name", "take", "give_back", "upload", "download",
-        "close")]
+    # The library fills and reads it; nothing of it is called from here.
+    _fields_ = [("size", c.c_size_t), ("context", c.c_void_p), ("later", c.c_void_p * 30)]
 
 
 class TcpOptions(c.Structure):
