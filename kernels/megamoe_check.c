@@ -119,7 +119,8 @@ lp_status lp_moe_check_shape(const lp_megamoe_shape *s, lp_error *err)
     if (s->shared_intermediate < 0)
         return lp_fail(err, LP_E_ARGUMENT, "shared_intermediate is negative");
     if (s->shared_intermediate != 0)
-        return lp_fail(err, LP_E_UNSUPPORTED, "shared experts are not computed yet: call a dense layer for them");
+        return lp_fail(err, LP_E_UNSUPPORTED,
+                       "shared experts are not computed apart: add them to the experts that every token has");
     return LP_OK;
 }
 
