@@ -29,12 +29,12 @@ lp_status lp_fail_errno(lp_error *err, int errno_value, const char *verb, const 
 
 lp_status lp_fail_memory(lp_error *err);
 
-/* A static analyser sees one file at a time: this is what it must know of the others. */
-#ifdef __clang_analyzer__
-#define lp_fail(err, code, ...)    ((void)(err), (code))
-#define lp_fail_at(err, code, ...) ((void)(err), (code))
-#define lp_fail_errno(err, ...)    ((void)(err), LP_E_IO)
-#define lp_fail_memory(err)        ((void)(err), LP_E_MEMORY)
+/* A static analyser sees one file at a time: this tells it that a failure is not LP_OK (`make analyse`). */
+#ifdef LOADPLAN_ANALYSE
+#define lp_fail(err, code, ...)    ((void)lp_fail(err, code, __VA_ARGS__), (code))
+#define lp_fail_at(err, code, ...) ((void)lp_fail_at(err, code, __VA_ARGS__), (code))
+#define lp_fail_errno(err, ...)    ((void)lp_fail_errno(err, __VA_ARGS__), LP_E_IO)
+#define lp_fail_memory(err)        ((void)lp_fail_memory(err), LP_E_MEMORY)
 #endif
 
 /* Passes a failure on. */

@@ -5,6 +5,12 @@
 #include <errno.h>
 #include <stdio.h>
 
+/* The functions themselves, not what an analyser is told of them. */
+#undef lp_fail
+#undef lp_fail_at
+#undef lp_fail_errno
+#undef lp_fail_memory
+
 static const struct {
     lp_status status;
     const char *name, *text;
