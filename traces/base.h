@@ -24,6 +24,10 @@ lp_status lp_fail_at(lp_error *err, lp_status code, const char *subject, int64_t
 /* Adds a hint to an error that is already filled. */
 void lp_hint(lp_error *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* What is wrong with the content of a file is found where its name is not known: puts the name before the text of an
+ * error about bad data, unless it is in it. err may be NULL or hold no error. */
+void lp_error_of_file(lp_error *err, const char *path);
+
 /* "cannot VERB 'path': No such file or directory"; errno_value is positive or negative. */
 lp_status lp_fail_errno(lp_error *err, int errno_value, const char *verb, const char *path);
 

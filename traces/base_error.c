@@ -112,6 +112,22 @@ void lp_hint(lp_error *err, const char *format, ...)
     va_end(args);
 }
 
+void lp_error_of_file(lp_error *err, const char *path)
+{
+    if (err == NULL ||
+        (err->code != LP_E_CORRUPT && err->code != LP_E_FORMAT && err->code != LP_E_HOSTILE && err->code != LP_E_LIMIT))
+        return;
+    char text[sizeof err->text], name[sizeof err->subject];
+    lp_sanitise(name, sizeof name, path, strlen(path));
+    if (strstr(err->text, name) != NULL)
+        return;
+    /* The file's name may be long, and what is wrong stands behind it: cut the name rather than that. */
+    snprintf(text, sizeof text, "'%.200s' is damaged: %.290s", name, err->text);
+    memcpy(err->text, text, sizeof text);
+    if (err->subject[0] == '\0')
+        memcpy(err->subject, name, sizeof name);
+}
+
 lp_status lp_fail_errno(lp_error *err, int errno_value, const char *verb, const char *path)
 {
     const int positive = errno_value < 0 ? -errno_value : errno_value;

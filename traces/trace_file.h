@@ -115,6 +115,7 @@ typedef struct lp_stored {
     lp_arena arena;
     lp_codec codec;
     int64_t budget; /* bytes that frames may still expand to */
+    int64_t decoded_bytes_max;
     lp_stored_set *destinations, *derives, *refusals;
     int64_t destination_sets, derive_sets, refusal_sets;
     lp_stored_scope *scope;

@@ -301,7 +301,7 @@ lp_status lp_stored_expand(void *context, const lp_trace *t, int32_t scope_index
 {
     lp_stored *s = context;
     const lp_stored_scope *at = &s->scope[scope_index];
-    s->budget = LP_TRACE_DECODED_BYTES_MAX; /* what all frames claim together was checked when the file was opened */
+    s->budget = s->decoded_bytes_max; /* what all frames claim together was checked when the file was opened */
     if (at->destinations >= 0) {
         lp_stored_set *set = &s->destinations[at->destinations];
         LP_TRY(unpack_set(s, SET_DESTINATIONS, set, at->destinations, err));

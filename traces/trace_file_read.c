@@ -110,8 +110,8 @@ static lp_status frame_at(reader *r, sqlite3_stmt *q, int column, const char *ta
         const int64_t claim = blob == NULL ? -1 : lp_frame_raw_bytes(blob, bytes);
         if (claim < 0)
             return corrupt(r, table, row, "a frame has no head");
-        if (!lp_add(r->claimed, claim, &r->claimed) || r->claimed > LP_TRACE_DECODED_BYTES_MAX)
-            return hostile(r, "bytes of decoded frames", r->claimed, LP_TRACE_DECODED_BYTES_MAX);
+        if (!lp_add(r->claimed, claim, &r->claimed) || r->claimed > r->s->decoded_bytes_max)
+            return hostile(r, "bytes of decoded frames", r->claimed, r->s->decoded_bytes_max);
     }
     out->bytes = bytes;
     out->frame = lp_arena_copy(&r->s->arena, blob, (size_t)bytes);
@@ -181,8 +181,8 @@ static lp_status trace_row(reader *r, sqlite3_stmt *q, int64_t index)
     r->s->maps = value[6];
     r->s->scopes = value[7];
     r->records = value[8];
-    if (r->records > LP_TRACE_RECORDS_MAX)
-        return hostile(r, "records", r->records, LP_TRACE_RECORDS_MAX);
+    if (r->records > lp_trace_records_max(r->names))
+        return hostile(r, "records", r->records, lp_trace_records_max(r->names));
     if (r->s->scopes > LP_SCOPES_MAX)
         return hostile(r, "scopes", r->s->scopes, LP_SCOPES_MAX);
     return LP_OK;
@@ -366,8 +366,8 @@ static lp_status scope_row(reader *r, sqlite3_stmt *q, int64_t index)
         !reference(q, 4, r->s->destination_sets, &at->destinations) ||
         !reference(q, 5, r->s->derive_sets, &at->derives) || !reference(q, 6, r->s->refusal_sets, &at->refusals))
         return corrupt(r, "scopes", index, "a number is out of range");
-    if (at->records > LP_TRACE_SCOPE_RECORDS_MAX)
-        return hostile(r, "records in a scope", at->records, LP_TRACE_SCOPE_RECORDS_MAX);
+    if (at->records > lp_trace_scope_records_max(r->names))
+        return hostile(r, "records in a scope", at->records, lp_trace_scope_records_max(r->names));
     r->records_seen += at->records;
     return as_data(r, lp_trace_add_stored_scope(r->trace, &scope, sqlite3_column_blob(q, 8), r->err));
 }
@@ -497,13 +497,13 @@ static lp_status read_everything(reader *r)
     return read_provenance(r);
 }
 
-static lp_status new_stored(reader *r)
+static lp_status new_stored(reader *r, int64_t bytes)
 {
     lp_stored *s = lp_allocate_zero(r->platform.alloc, sizeof *s);
     if (s == NULL)
         return lp_fail_memory(r->err);
     s->alloc = r->platform.alloc;
-    s->budget = LP_TRACE_DECODED_BYTES_MAX;
+    s->budget = s->decoded_bytes_max = lp_trace_decoded_bytes_max(bytes);
     lp_arena_init(&s->arena, s->alloc);
     r->s = s;
     s->path = lp_arena_text(&s->arena, r->path, strlen(r->path));
@@ -516,14 +516,17 @@ lp_status lp_trace_open_image(lp_trace **out, uint8_t *image, int64_t bytes, con
     lp_status status;
     reader r = {.path = path, .platform = lp_platform_resolve(platform), .err = err};
     LP_TRY_GOTO(lp_trace_db_open(&r.db, image, bytes, path, err), release);
-    LP_TRY_GOTO(new_stored(&r), release);
+    LP_TRY_GOTO(new_stored(&r, bytes), release);
     LP_TRY_GOTO(read_everything(&r), release);
-    lp_trace_end_stored(r.trace,
-                        &(lp_rows_source){.context = r.s, .expand = lp_stored_expand, .close = lp_stored_close});
+    lp_trace_end_stored(
+        r.trace,
+        &(lp_rows_source){.context = r.s, .expand = lp_stored_expand, .close = lp_stored_close, .path = r.s->path});
     *out = r.trace;
     r.trace = NULL;
     r.s = NULL;
 release:
+    if (status != LP_OK)
+        lp_error_of_file(err, path);
     lp_release(r.platform.alloc, r.place);
     lp_trace_db_close(&r.db);
     lp_trace_close(r.trace);

@@ -171,9 +171,11 @@ static lp_status write_scope(lp_file_writer *w, scope_sets *sets, lp_member_writ
     lp_pack_refusals(&w->raw, rows->refusal, rows->nrefusal);
     LP_TRY(write_set(w, &sets->refusals, "refusals", rows->nrefusal, &refusals, err));
     *records += rows->nrecord;
-    if (rows->nrecord > LP_TRACE_SCOPE_RECORDS_MAX || *records > LP_TRACE_RECORDS_MAX)
-        return lp_fail(err, LP_E_LIMIT, "more records than a trace file holds: %lld a scope, %lld in all",
-                       (long long)LP_TRACE_SCOPE_RECORDS_MAX, (long long)LP_TRACE_RECORDS_MAX);
+    const int64_t names = lp_checkpoint_count(w->trace->checkpoint);
+    if (rows->nrecord > lp_trace_scope_records_max(names) || *records > lp_trace_records_max(names))
+        return lp_fail(err, LP_E_LIMIT, "more records than a trace file of %lld names holds: %lld a scope, %lld in all",
+                       (long long)names, (long long)lp_trace_scope_records_max(names),
+                       (long long)lp_trace_records_max(names));
     LP_TRY(lp_file_insert(w, "scopes", err, "iiiiNNNib", (int64_t)s, (int64_t)rows->scope.pp_rank,
                           (int64_t)rows->scope.dp_rank, (int64_t)rows->scope.tp_rank, destinations, derives, refusals,
                           (int64_t)rows->nrecord, (const void *)rows->digest, (int64_t)sizeof rows->digest));

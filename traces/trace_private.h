@@ -115,6 +115,7 @@ typedef struct lp_rows_source {
     lp_status (*expand)(void *context, const lp_trace *t, int32_t scope_index, lp_rows *rows, lp_arena *arena,
                         lp_error *err);
     void (*close)(void *context);
+    const char *path; /* for errors; NULL: the rows are of no file */
 } lp_rows_source;
 
 struct lp_trace {

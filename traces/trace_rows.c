@@ -121,10 +121,13 @@ static lp_status expand(const lp_trace *t, int32_t index, lp_scope_entry *entry,
     if (status == LP_OK && memcmp(rows->digest, entry->digest, sizeof entry->digest) != 0)
         status = lp_fail(err, LP_E_CORRUPT, "the rows of rank %" PRId32 " do not have the plan digest that is stored",
                          lp_scope_rank(&entry->scope));
-    if (status != LP_OK)
+    if (status != LP_OK) {
+        if (t->source.path != NULL)
+            lp_error_of_file(err, t->source.path);
         lp_scope_entry_release(entry);
-    else
+    } else {
         entry->has_rows = true;
+    }
     return status;
 }
 

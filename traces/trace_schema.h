@@ -17,11 +17,32 @@ enum {
     LP_TRACE_PAGE_BYTES = 4096
 };
 
-/* Limits against hostile files. They bound time and memory before anything is expanded. */
+/* Limits against hostile files. They bound time and memory before anything is expanded, and they grow with what is in a
+ * file, so that a small file cannot ask for what only a large one needs. Traces of loaders stay far below: the largest
+ * seen decode to 60 bytes a byte and have 4 records a name and scope. */
 static const int64_t LP_TRACE_FILE_BYTES_MAX = INT64_C(1) << 30;
-static const int64_t LP_TRACE_RECORDS_MAX = INT64_C(1) << 26;       /* of all scopes */
-static const int64_t LP_TRACE_SCOPE_RECORDS_MAX = INT64_C(1) << 24; /* of one scope */
-static const int64_t LP_TRACE_DECODED_BYTES_MAX = INT64_C(1) << 30; /* of all frames of an open trace */
+
+static inline int64_t lp_trace_limit(int64_t base, int64_t factor, int64_t count, int64_t most)
+{
+    return count >= (most - base) / factor ? most : base + factor * count;
+}
+
+/* Records of all scopes together. */
+static inline int64_t lp_trace_records_max(int64_t names)
+{
+    return lp_trace_limit(INT64_C(1) << 22, 1024, names, INT64_C(1) << 26);
+}
+
+static inline int64_t lp_trace_scope_records_max(int64_t names)
+{
+    return lp_trace_limit(INT64_C(1) << 20, 64, names, INT64_C(1) << 24);
+}
+
+/* Bytes that all frames of a trace together decode to. */
+static inline int64_t lp_trace_decoded_bytes_max(int64_t file_bytes)
+{
+    return lp_trace_limit(INT64_C(1) << 24, 1024, file_bytes, INT64_C(1) << 30);
+}
 
 /* Catalogue and map rows are cut into frames of this many items. */
 enum { LP_CATALOGUE_FRAME_NAMES = 16384, LP_MAP_FRAME_MAPS = 4096 };

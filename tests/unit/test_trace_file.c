@@ -436,9 +436,54 @@ static void bombs_are_refused_before_they_burst(void **state) /* R15 */
     /* A legal claim that the frame does not keep. */
     refused(image, bytes, "UPDATE destinations SET frame = CAST(x'8040' || substr(frame, 3) AS BLOB)", LP_E_CORRUPT,
             "destination set 0");
+    /* What a large file may claim, a small one may not: 5 million records in all, 2 million in a scope, 100 MiB. */
+    refused(image, bytes, "UPDATE trace SET records = 5000000", LP_E_HOSTILE, "5000000 records, more than");
+    refused(image, bytes, "UPDATE scopes SET records = 2000000", LP_E_HOSTILE, "2000000 records in a scope");
+    refused(image, bytes, "UPDATE destinations SET frame = CAST(x'80808032' || substr(frame, 3) AS BLOB)", LP_E_HOSTILE,
+            "decoded frames");
     refused(image, bytes, "UPDATE destinations SET rows = 1 << 30", LP_E_CORRUPT, "");
     refused(image, bytes, "UPDATE catalogue SET names = 1 << 30; UPDATE trace SET names = 1 << 30", LP_E_CORRUPT,
             "more names than bytes");
+    lp_trace_close(t);
+    sqlite3_free(image);
+}
+
+static void limits_grow_with_the_file(void **state) /* R15 */
+{
+    (void)state;
+    assert_int_equal(lp_trace_scope_records_max(0), 1 << 20);
+    assert_int_equal(lp_trace_scope_records_max(1000), (1 << 20) + 64000);
+    assert_int_equal(lp_trace_scope_records_max(276480), 1 << 24);
+    assert_int_equal(lp_trace_records_max(10), (1 << 22) + 10240);
+    assert_int_equal(lp_trace_records_max(INT64_MAX), 1 << 26);
+    assert_int_equal(lp_trace_decoded_bytes_max(61440), (1 << 24) + 61440 * 1024);
+    assert_int_equal(lp_trace_decoded_bytes_max(INT64_C(1) << 30), 1 << 30);
+}
+
+/* What is wrong may be found far from where the file is known: its name stands in the text all the same. */
+static void every_error_names_the_file(void **state)
+{
+    (void)state;
+    lp_trace *t = fix_trace(false);
+    int64_t bytes;
+    uint8_t *image = image_of(t, &bytes);
+    static const struct {
+        const char *sql;
+        lp_status code;
+        const char *text;
+    } edits[] = {
+        {"UPDATE scopes SET tp_rank = 1000000", LP_E_CORRUPT,
+         "'x.lpt' is damaged: tp rank 1000000 is not below the tp size 2"},
+        {"UPDATE files SET sha256 = 'zz'", LP_E_CORRUPT,
+         "'x.lpt' is damaged: file 'model-1.safetensors': its SHA-256 has not 64"},
+        {"UPDATE header SET value = hex(zeroblob(600000))", LP_E_LIMIT,
+         "'x.lpt' is damaged: a text of the trace header"},
+        {"UPDATE scopes SET plan_digest = zeroblob(32)", LP_E_CORRUPT,
+         "'x.lpt' is damaged: the rows of rank 0 do not have the plan digest that is stored"},
+        {"UPDATE catalogue SET frame = CAST(substr(frame, 1, 20) AS BLOB)", LP_E_CORRUPT, "'x.lpt'"},
+    };
+    for (size_t i = 0; i < sizeof edits / sizeof *edits; i++)
+        refused(image, bytes, edits[i].sql, edits[i].code, edits[i].text);
     lp_trace_close(t);
     sqlite3_free(image);
 }
@@ -662,6 +707,7 @@ int main(void)
         cmocka_unit_test(not_a_file_is_refused),           cmocka_unit_test(cut_files_are_refused),
         cmocka_unit_test(a_flipped_byte_never_lies),       cmocka_unit_test(a_foreign_schema_is_refused),
         cmocka_unit_test(contradictions_are_refused),      cmocka_unit_test(bombs_are_refused_before_they_burst),
+        cmocka_unit_test(limits_grow_with_the_file),       cmocka_unit_test(every_error_names_the_file),
         cmocka_unit_test(provenance_can_be_removed),       cmocka_unit_test(every_allocation_may_fail),
         cmocka_unit_test(every_file_call_may_fail),        cmocka_unit_test(every_allocation_of_sqlite_may_fail),
     };
