@@ -196,8 +196,11 @@ static lp_status read_shapes(lp_unpacker *in, lp_arena *arena, lp_arena *scratch
         int64_t *extent = lp_arena_get(arena, (size_t)ndim * sizeof *extent);
         if (extent == NULL)
             return lp_fail_memory(err);
-        for (uint64_t d = 0; d < ndim; d++)
-            extent[d] = (int64_t)lp_unpack_u64(in);
+        for (uint64_t d = 0; d < ndim; d++) {
+            const uint64_t value = lp_unpack_u64(in);
+            in->failed = in->failed || value > INT64_MAX;
+            extent[d] = (int64_t)(value & INT64_MAX);
+        }
         table[s] = (shape){.ndim = (int32_t)ndim, .extent = extent};
     }
     *out = table;
