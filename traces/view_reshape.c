@@ -140,8 +140,9 @@ lp_status lp_view_unflatten(lp_view *v, int dim, int ndim, const int64_t *sizes,
     LP_TRY(lp_view_dim(v, dim, &dim, err));
     if (ndim < 1)
         return lp_fail(err, LP_E_ARGUMENT, "unflatten into no dimensions");
-    if (v->ndim - 1 + ndim > LP_VIEW_DIMS)
-        return lp_fail(err, LP_E_LIMIT, "%d dimensions, and a view has at most %d", v->ndim - 1 + ndim, LP_VIEW_DIMS);
+    if (ndim > LP_VIEW_DIMS - (v->ndim - 1))
+        return lp_fail(err, LP_E_LIMIT, "%d more dimensions than %d, and a view has at most %d", ndim, v->ndim - 1,
+                       LP_VIEW_DIMS);
 
     /* The sizes are judged against this dimension alone, so that a zero elsewhere does not hide a mistake. */
     lp_view one;
