@@ -3,6 +3,7 @@
 #include "traces/base.h"
 #include "traces/cli_private.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
@@ -156,7 +157,7 @@ static int wrong_option(lp_cli *cli, const table *t, int code, char **argv)
             return lp_cli_usage(cli, "option '-%c' needs a value", optopt);
         return lp_cli_usage(cli, "option '%s' needs a value", lp_cli_clean(argv[optind - 1]));
     }
-    if (optopt > 0 && optopt <= UCHAR_MAX)
+    if (optopt != 0 && optopt <= UCHAR_MAX) /* a letter, or a byte above ASCII as a negative number */
         return lp_cli_usage(cli, "unknown option '-%s'", lp_cli_clean((char[]){(char)optopt, '\0'}));
     const char *word = argv[optind - 1];
     suggestion_table = t;
@@ -356,11 +357,11 @@ bool lp_cli_ranks(lp_cli *cli, const char *name, const char *fallback, int32_t w
     } else {
         for (const char *p = text; ok;) {
             int64_t lo, hi;
-            ok = parse_integer(p, &lo, &p);
+            ok = isdigit((unsigned char)*p) && parse_integer(p, &lo, &p);
             hi = lo;
             if (ok && *p == '-')
-                ok = parse_integer(p + 1, &hi, &p);
-            ok = ok && lo >= 0 && lo <= hi && hi < world && hi - lo < world - n;
+                ok = isdigit((unsigned char)*++p) && parse_integer(p, &hi, &p);
+            ok = ok && lo <= hi && hi < world && hi - lo < world - n;
             for (int64_t r = lo; ok && r <= hi; r++)
                 list[n++] = (int32_t)r;
             if (!ok || *p == '\0')

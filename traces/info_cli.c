@@ -153,17 +153,15 @@ static json_t *checkpoint_json(lp_cli *cli, const lp_checkpoint *c, const char *
     return root;
 }
 
-static int info_checkpoint(lp_cli *cli, const char *path)
+/* Lists `most` families, unless all are asked for. */
+static int info_checkpoint(lp_cli *cli, const char *path, int64_t most)
 {
     lp_checkpoint *c = NULL;
     lp_error err;
     lp_info_groups groups;
     int exit_code = LP_EXIT_DONE;
-    int64_t most;
     const bool is_json = strcmp(lp_cli_text(cli, "format", "text"), "json") == 0;
     const bool is_all = lp_cli_flag(cli, "all", is_json && lp_cli_text(cli, "families", NULL) == NULL);
-    if (!lp_cli_integer(cli, "families", 20, 0, INT64_MAX, &most))
-        return LP_EXIT_USAGE;
     if (is_all)
         most = INT64_MAX;
     if (lp_checkpoint_open_with(&c, path, lp_cli_platform(cli), &err) != LP_OK)
@@ -214,6 +212,9 @@ static bool is_trace(const char *path)
 static int run_info(lp_cli *cli)
 {
     const char *path = cli->argument[0], *output = lp_cli_text(cli, "output", NULL);
+    int64_t most;
+    if (!lp_cli_integer(cli, "families", 20, 0, INT64_MAX, &most))
+        return LP_EXIT_USAGE;
     if (lp_cli_text(cli, "save-headers", NULL) != NULL && is_trace(path))
         return lp_cli_usage(cli, "'%s' is a trace and can be given as a checkpoint itself", lp_cli_clean(path));
     if (output != NULL) {
@@ -221,7 +222,7 @@ static int run_info(lp_cli *cli)
         if (exit_code != 0)
             return exit_code;
     }
-    const int exit_code = is_trace(path) ? lp_info_trace(cli, path) : info_checkpoint(cli, path);
+    const int exit_code = is_trace(path) ? lp_info_trace(cli, path) : info_checkpoint(cli, path, most);
     return exit_code != 0 ? exit_code : lp_cli_close_output(cli);
 }
 
