@@ -95,7 +95,7 @@ failed:
 
 lp_status lp_bench_run_unstructured(const lp_bench_bed *bed, lp_bench_result *r, lp_error *err)
 {
-    lp_trace *t;
+    lp_trace *t = NULL;
     lp_status status = LP_OK;
     char path[512];
     r->size = bed->is_small ? 1000 : 20000;
