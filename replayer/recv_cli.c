@@ -66,14 +66,9 @@ static int name_file(receiver *r)
         return lp_cli_fail(r->sync.cli, &err);
     }
     lp_rank_file_name(name, r->sync.launch.rank);
-    const size_t bytes = strlen(r->folder) + sizeof name + 16;
-    r->path = malloc(bytes);
-    r->written = malloc(bytes);
-    if (r->path == NULL || r->written == NULL)
-        return LP_EXIT_ENVIRONMENT;
-    snprintf(r->path, bytes, "%s/%s", r->folder, name);
-    snprintf(r->written, bytes, "%s/%s.new", r->folder, name);
-    return 0;
+    r->path = lp_cli_format("%s/%s", r->folder, name);
+    r->written = lp_cli_format("%s/%s.new", r->folder, name);
+    return r->path != NULL && r->written != NULL ? 0 : LP_EXIT_ENVIRONMENT;
 }
 
 /* A file is written under another name, and gets its own when every rank has come so far. */

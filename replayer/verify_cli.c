@@ -28,11 +28,9 @@ static lp_status against_file(outcome *o, const lp_plan *plan, const char *folde
 {
     char name[32];
     lp_rank_file_name(name, o->rank);
-    const size_t bytes = strlen(folder) + sizeof name + 1;
-    char *path = malloc(bytes);
+    char *path = lp_cli_format("%s/%s", folder, name);
     if (path == NULL)
         return lp_fail_memory(err);
-    snprintf(path, bytes, "%s/%s", folder, name);
     const lp_status status = lp_rank_file_compare(plan, path, report_difference, o, err);
     free(path);
     return status;

@@ -86,6 +86,9 @@ int lp_cli_exit_code(lp_status status);
 /* Sanitised copy of a name for printing; a static ring of 8 buffers, for use inside one printf. */
 const char *lp_cli_clean(const char *name);
 
+/* A text in memory of malloc, such as a path; NULL when out of memory. */
+char *lp_cli_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
 /* Prints `c` as an entity when it means something in XML and HTML, in text and in attributes; else returns false. */
 bool lp_cli_print_entity(FILE *out, char c);
 

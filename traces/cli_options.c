@@ -36,6 +36,7 @@ static bool chosen(const char *choices, const char *text)
     return false;
 }
 
+/* `value` is "" where the option has none. */
 static int take_global(lp_cli *cli, int index, bool negated, const char *value)
 {
     lp_cli_state *s = cli->state;
@@ -73,11 +74,9 @@ static bool is_list(const lp_option *o)
 
 static int add_to_list(lp_cli_state *s, int index, const char *value)
 {
-    const size_t bytes = strlen(s->value[index]) + strlen(value) + 2;
-    char *whole = malloc(bytes);
+    char *whole = lp_cli_format("%s,%s", s->value[index], value);
     if (whole == NULL)
         return LP_EXIT_ENVIRONMENT;
-    snprintf(whole, bytes, "%s,%s", s->value[index], value);
     free(s->list[index]);
     s->value[index] = s->list[index] = whole;
     return 0;
@@ -92,6 +91,7 @@ void lp_cli_forget(lp_cli *cli)
     }
 }
 
+/* `value` is "" where the option has none. */
 static int take_own(lp_cli *cli, int index, bool negated, const char *value)
 {
     lp_cli_state *s = cli->state;
@@ -177,23 +177,24 @@ static int parse(lp_cli *cli, table *t, const lp_option *own, int own_count, int
         const int code = getopt_long(argc, argv, t->letters, t->option, NULL);
         if (code < 0)
             return 0;
+        const char *value = optarg != NULL ? optarg : "";
         int exit_code;
         int index;
         if (code == '?' || code == ':')
             exit_code = wrong_option(cli, t, code, argv);
         else if (code >= CODE_OWN_NO)
-            exit_code = take_own(cli, code - CODE_OWN_NO, true, NULL);
+            exit_code = take_own(cli, code - CODE_OWN_NO, true, "");
         else if (code >= CODE_OWN)
-            exit_code = take_own(cli, code - CODE_OWN, false, optarg);
+            exit_code = take_own(cli, code - CODE_OWN, false, value);
         else if (code >= CODE_GLOBAL_NO)
-            exit_code = take_global(cli, code - CODE_GLOBAL_NO, true, NULL);
+            exit_code = take_global(cli, code - CODE_GLOBAL_NO, true, "");
         else if (code >= CODE_GLOBAL)
-            exit_code = take_global(cli, code - CODE_GLOBAL, false, optarg);
+            exit_code = take_global(cli, code - CODE_GLOBAL, false, value);
         else if ((index = letter_index(own, own_count, code)) >= 0)
-            exit_code = take_own(cli, index, false, optarg);
+            exit_code = take_own(cli, index, false, value);
         else
             exit_code =
-                take_global(cli, letter_index(lp_cli_global_options, lp_cli_global_option_count, code), false, optarg);
+                take_global(cli, letter_index(lp_cli_global_options, lp_cli_global_option_count, code), false, value);
         if (exit_code != 0)
             return exit_code;
     }

@@ -143,6 +143,16 @@ static int output_failed(lp_cli *cli, const char *verb, const char *path, int er
     return lp_cli_fail(cli, &err);
 }
 
+char *lp_cli_format(const char *format, ...)
+{
+    char *text = NULL;
+    va_list args;
+    va_start(args, format);
+    const int bytes = vasprintf(&text, format, args);
+    va_end(args);
+    return bytes < 0 ? NULL : text;
+}
+
 bool lp_cli_print_entity(FILE *out, char c)
 {
     static const struct {
@@ -166,14 +176,10 @@ int lp_cli_open_output(lp_cli *cli, const char *path, bool overwrite)
         lp_hint(&err, "use -f to replace it");
         return lp_cli_fail(cli, &err);
     }
-    const size_t length = strlen(path);
-    s->path = malloc(length + 1);
-    s->partial = malloc(length + sizeof ".partial");
+    s->path = lp_cli_format("%s", path);
+    s->partial = lp_cli_format("%s.partial", path);
     if (s->path == NULL || s->partial == NULL)
         return output_failed(cli, "create", path, ENOMEM);
-    memcpy(s->path, path, length + 1);
-    memcpy(s->partial, path, length);
-    memcpy(s->partial + length, ".partial", sizeof ".partial");
     s->file = fopen(s->partial, "wb");
     if (s->file == NULL)
         return output_failed(cli, "create", s->partial, errno);

@@ -24,21 +24,9 @@ static bool is_known(const char *key)
     return strncmp(key, "rule.", 5) == 0 && lp_rule_find(key + 5) != NULL;
 }
 
-static char *join(const char *folder, const char *name)
-{
-    const size_t a = strlen(folder), b = strlen(name);
-    char *path = malloc(a + b + 2);
-    if (path == NULL)
-        return NULL;
-    memcpy(path, folder, a);
-    path[a] = '/';
-    memcpy(path + a + 1, name, b + 1);
-    return path;
-}
-
 static bool has(const char *folder, const char *name)
 {
-    char *path = join(folder, name);
+    char *path = lp_cli_format("%s/%s", folder, name);
     const bool is_there = path != NULL && access(path, F_OK) == 0;
     free(path);
     return is_there;
@@ -68,7 +56,7 @@ int lp_cli_settings_open(lp_cli_settings *s, lp_cli *cli)
     *s = (lp_cli_settings){.root = find_root()};
     if (named == NULL && (s->root == NULL || !has(s->root, LP_CLI_CONFIG_NAME)))
         return 0;
-    s->path = named != NULL ? strdup(named) : join(s->root, LP_CLI_CONFIG_NAME);
+    s->path = named != NULL ? strdup(named) : lp_cli_format("%s/%s", s->root, LP_CLI_CONFIG_NAME);
     if (s->path == NULL) {
         lp_fail_memory(&err);
         return lp_cli_fail(cli, &err);
@@ -107,10 +95,7 @@ char *lp_cli_settings_beside(const lp_cli_settings *s, const char *path)
     const char *slash = s->path != NULL ? strrchr(s->path, '/') : NULL;
     if (slash == NULL || path[0] == '/')
         return strdup(path);
-    char *folder = strndup(s->path, (size_t)(slash - s->path));
-    char *whole = folder != NULL ? join(folder, path) : NULL;
-    free(folder);
-    return whole;
+    return lp_cli_format("%.*s/%s", (int)(slash - s->path), s->path, path);
 }
 
 const char *lp_cli_settings_relative(const lp_cli_settings *s, const char *path)
