@@ -10,8 +10,9 @@
 int lp_cli_device_open(lp_cli_job *job, const char *name)
 {
     lp_error err;
-    if (job->mode != LP_COLD || job->tensor != NULL)
-        return lp_cli_usage(job->cli, "--device %s takes --mode cold and no --tensor so far", lp_cli_clean(name));
+    if (job->mode != LP_COLD || lp_cli_is_part(job))
+        return lp_cli_usage(job->cli, "--device %s takes --mode cold, and neither --tensor nor --ops so far",
+                            lp_cli_clean(name));
     if (lp_cuda_device_open(&job->table, name, &err) != LP_OK)
         return lp_cli_fail(job->cli, &err);
     job->device = &job->table;

@@ -2,6 +2,7 @@
 /* Loading a rank from the command line: trace, checkpoint, ranks, names, and the load itself. */
 #include "replayer/replay_cli.h"
 #include "traces/glob.h"
+#include "traces/row_choice.h"
 
 #include <stdlib.h>
 
@@ -35,6 +36,7 @@ int lp_cli_job_open(lp_cli_job *job, lp_cli *cli, bool needs_checkpoint, const c
     const lp_platform *platform = lp_cli_platform(cli);
     lp_error err;
     *job = (lp_cli_job){.cli = cli};
+    lp_strings_init(&job->chosen, lp_alloc_default());
     const char *path = needs_checkpoint ? lp_cli_text(cli, "checkpoint", NULL) : NULL;
     if (needs_checkpoint && path == NULL)
         return lp_cli_usage(cli, "where are the weights? name them with --checkpoint PATH");
@@ -55,14 +57,42 @@ int lp_cli_job_open(lp_cli_job *job, lp_cli *cli, bool needs_checkpoint, const c
 void lp_cli_job_close(lp_cli_job *job)
 {
     free(job->rank);
+    lp_strings_free(&job->chosen);
     lp_checkpoint_close(job->checkpoint);
     lp_trace_close(job->trace);
 }
 
-bool lp_cli_is_selected(void *job, const lp_destination *dest)
+bool lp_cli_is_part(const lp_cli_job *job)
 {
-    const char *glob = ((const lp_cli_job *)job)->tensor;
-    return glob == NULL || lp_glob_match(glob, dest->name);
+    return job->tensor != NULL || job->ops != NULL;
+}
+
+bool lp_cli_is_selected(void *context, const lp_destination *dest)
+{
+    const lp_cli_job *job = context;
+    return (job->tensor == NULL || lp_glob_match(job->tensor, dest->name)) &&
+           (job->ops == NULL || lp_strings_find(&job->chosen, dest->name, strlen(dest->name)) >= 0);
+}
+
+int lp_cli_choose_rows(lp_cli_job *job, int32_t rank)
+{
+    const lp_rows *rows;
+    lp_error err;
+    if (job->ops == NULL)
+        return 0;
+    if (lp_trace_rows(job->trace, lp_trace_scope_find(job->trace, rank), &rows, &err) != LP_OK)
+        return lp_cli_fail(job->cli, &err);
+    bool *dest = calloc(rows->ndest + 1, sizeof *dest);
+    bool ok = dest != NULL;
+    lp_strings_free(&job->chosen);
+    if (ok)
+        lp_chosen_destinations(rows, job->ops, dest);
+    for (uint32_t i = 0; ok && i < rows->ndest; i++)
+        if (dest[i])
+            ok = lp_strings_add(&job->chosen, rows->dest[i].name, strlen(rows->dest[i].name)) >= 0;
+    free(dest);
+    (void)lp_fail_memory(&err);
+    return ok ? 0 : lp_cli_fail(job->cli, &err);
 }
 
 int64_t lp_cli_selected_count(const lp_cli_job *job, const lp_rows *rows)
@@ -138,7 +168,7 @@ static lp_status run_session(const lp_cli_job *job, lp_cli_load *load, lp_error 
     lp_session_options o = {.mode = job->mode, .allow_fallbacks = job->allow_fallbacks};
     lp_session *s = NULL;
     const char **subset = NULL;
-    if (job->tensor != NULL && job->mode != LP_DUMMY) {
+    if (lp_cli_is_part(job) && job->mode != LP_DUMMY) {
         lp_cli_job selection = *job;
         subset = select_names(&selection, lp_plan_rows(load->plan), &o.subset_count);
         if (subset == NULL)
@@ -208,11 +238,5 @@ void lp_cli_load_free(lp_cli_load *load)
 
 char *lp_cli_sidecar_path(const char *trace_path)
 {
-    const size_t bytes = strlen(trace_path);
-    char *path = malloc(bytes + sizeof ".digests");
-    if (path != NULL) {
-        memcpy(path, trace_path, bytes);
-        memcpy(path + bytes, ".digests", sizeof ".digests");
-    }
-    return path;
+    return lp_cli_format("%s.digests", trace_path);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `loadplan replay`: loads ranks and writes one file for each. */
 #include "replayer/replay_cli.h"
+#include "replayer/session.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -12,6 +13,7 @@ enum { SHOWN_MAX = 10 };
 /* Totals over ranks, for the summary. */
 typedef struct totals {
     int64_t read, written, ranges, tensors, nanoseconds, differing;
+    int64_t file_nanoseconds;                    /* that writing rank files took besides */
     int64_t needed, files, files_direct, pinned; /* of loads into device memory */
     int32_t readers;
     double link;
@@ -99,7 +101,7 @@ static int keep_digests(const lp_cli_job *job, const lp_plan *plan, bool verify,
     lp_sidecar *s = NULL;
     char *path = lp_cli_sidecar_path(job->cli->argument[0]);
     int64_t differing = 0;
-    if (path == NULL || job->checkpoint == NULL || job->tensor != NULL ||
+    if (path == NULL || job->checkpoint == NULL || lp_cli_is_part(job) ||
         lp_checkpoint_local_id(job->checkpoint, content, &err) != LP_OK) {
         free(path);
         return 0;
@@ -125,23 +127,23 @@ static int keep_digests(const lp_cli_job *job, const lp_plan *plan, bool verify,
 static int write_rank(const lp_cli_job *job, int32_t rank, const lp_cli_load *load, bool verify, totals *t)
 {
     const char *folder = lp_cli_text(job->cli, "output", NULL);
-    char name[32], *path;
+    char name[32];
     lp_error err;
     lp_cli_job selection = *job;
     if (folder == NULL)
         return 0;
     lp_rank_file_name(name, rank);
-    const size_t bytes = strlen(folder) + sizeof name + 1;
-    path = malloc(bytes);
+    char *path = lp_cli_format("%s/%s", folder, name);
     if (path == NULL)
         return LP_EXIT_ENVIRONMENT;
-    snprintf(path, bytes, "%s/%s", folder, name);
     int exit_code = 0;
+    const int64_t began = lp_session_clock();
     const lp_plan *plan = load->copy != NULL ? load->copy : load->plan;
     if (lp_rank_file_write(plan, path, lp_cli_flag(job->cli, "force", false), lp_cli_is_selected, &selection, NULL,
                            &err) != LP_OK ||
-        (verify && job->tensor == NULL && lp_rank_file_compare(plan, path, note_difference, t, &err) != LP_OK))
+        (verify && !lp_cli_is_part(job) && lp_rank_file_compare(plan, path, note_difference, t, &err) != LP_OK))
         exit_code = lp_cli_fail(job->cli, &err);
+    t->file_nanoseconds += lp_session_clock() - began;
     free(path);
     return exit_code;
 }
@@ -199,11 +201,14 @@ static int use_attached(const lp_cli_job *job, int32_t rank, const lp_cli_load *
     return exit_code;
 }
 
-static int replay_rank(const lp_cli_job *job, int32_t rank, totals *t)
+static int replay_rank(lp_cli_job *job, int32_t rank, totals *t)
 {
     lp_cli_load load;
     const bool verify = lp_cli_flag(job->cli, "verify", false);
-    int exit_code = load_rank(job, rank, &load);
+    int exit_code = lp_cli_choose_rows(job, rank);
+    if (exit_code != 0)
+        return exit_code;
+    exit_code = load_rank(job, rank, &load);
     if (exit_code == 0 && load.attachment != NULL) {
         exit_code = use_attached(job, rank, &load, verify, t);
         t->is_attached = true;
@@ -260,10 +265,10 @@ static void summarise_device(const lp_cli_job *job, const totals *t, const char 
                    t->readers == 1 ? "" : "s", lp_format_bytes(pinned, t->pinned), end);
 }
 
-static int replay_all(const lp_cli_job *job)
+static int replay_all(lp_cli_job *job)
 {
     totals t = {.read = 0};
-    char bytes[32], tensors[32], end[64];
+    char bytes[32], tensors[32], files[40] = "", end[96];
     for (int32_t i = 0; i < job->rank_count; i++) {
         const int exit_code = replay_rank(job, job->rank[i], &t);
         if (exit_code != 0)
@@ -272,15 +277,18 @@ static int replay_all(const lp_cli_job *job)
     if (t.is_attached)
         return t.differing > 0 ? LP_EXIT_NO : 0;
     const double seconds = (double)t.nanoseconds / 1e9;
-    snprintf(end, sizeof end, "%s%s", lp_cli_flag(job->cli, "verify", false) && t.differing == 0 ? "; verified" : "",
+    if (t.file_nanoseconds > 0)
+        snprintf(files, sizeof files, "; files in %.2f s", (double)t.file_nanoseconds / 1e9);
+    snprintf(end, sizeof end, "%s%s%s", files,
+             lp_cli_flag(job->cli, "verify", false) && t.differing == 0 ? "; verified" : "",
              t.has_kept ? "; digests kept" : "");
     if (job->device != NULL)
         summarise_device(job, &t, end);
     else
-        lp_cli_summary(job->cli, "replay: %s in %.2f s (%.2f GB/s); %d rank%s, %s tensors%s",
-                       lp_format_bytes(bytes, t.written), seconds,
-                       seconds > 0 ? (double)t.written / 1e9 / seconds : 0.0, job->rank_count,
-                       job->rank_count == 1 ? "" : "s", lp_format_count(tensors, t.tensors), end);
+        lp_cli_summary(
+            job->cli, "replay: %s in %.2f s (%.2f GB/s); %d rank%s, %s tensor%s%s", lp_format_bytes(bytes, t.written),
+            seconds, seconds > 0 ? (double)t.written / 1e9 / seconds : 0.0, job->rank_count,
+            job->rank_count == 1 ? "" : "s", lp_format_count(tensors, t.tensors), t.tensors == 1 ? "" : "s", end);
     return t.differing > 0 ? LP_EXIT_NO : 0;
 }
 
@@ -297,6 +305,25 @@ static int make_folder(lp_cli *cli, const char *folder)
     return lp_cli_fail(cli, &err);
 }
 
+/* A word that matches nothing is a mistake, on which no files should be written. */
+static int refuse_empty_choice(lp_cli_job *job)
+{
+    int64_t count = 0;
+    lp_error err;
+    if (!lp_cli_is_part(job))
+        return 0;
+    for (int32_t i = 0; i < job->rank_count && count == 0; i++) {
+        const lp_rows *rows;
+        const int exit_code = lp_cli_choose_rows(job, job->rank[i]);
+        if (exit_code != 0)
+            return exit_code;
+        if (lp_trace_rows(job->trace, lp_trace_scope_find(job->trace, job->rank[i]), &rows, &err) != LP_OK)
+            return lp_cli_fail(job->cli, &err);
+        count = lp_cli_selected_count(job, rows);
+    }
+    return count > 0 ? 0 : lp_cli_usage(job->cli, "--tensor and --ops choose no destination");
+}
+
 static int run(lp_cli_job *job)
 {
     lp_cli *cli = job->cli;
@@ -311,18 +338,18 @@ static int run(lp_cli_job *job)
         lp_hint(&err, "--allow-fallbacks leaves them out");
         return lp_cli_fail(cli, &err);
     }
-    if (folder != NULL) {
-        const int exit_code = make_folder(cli, folder);
-        if (exit_code != 0)
-            return exit_code;
-    }
-    return replay_all(job);
+    int exit_code = refuse_empty_choice(job);
+    if (exit_code == 0 && folder != NULL)
+        exit_code = make_folder(cli, folder);
+    return exit_code != 0 ? exit_code : replay_all(job);
 }
 
 int lp_cli_replay(lp_cli *cli)
 {
-    const char *device = lp_cli_text(cli, "device", "cpu");
+    const char *device = lp_cli_text(cli, "device", "cpu"), *ops = lp_cli_text(cli, "ops", NULL);
     lp_cli_job job;
+    lp_number_set rows = {.alloc = NULL};
+    lp_error err;
     if (lp_cli_flag(cli, "dry-run", false))
         return lp_cli_explain(cli);
     if (lp_cli_flag(cli, "world", false))
@@ -332,12 +359,16 @@ int lp_cli_replay(lp_cli *cli)
     const bool has_output = lp_cli_text(cli, "output", NULL) != NULL || lp_cli_flag(cli, "verify", false);
     if (mode == LP_META && has_output)
         return lp_cli_usage(cli, "--mode meta loads no bytes: it takes neither -o nor --verify");
-    if (is_cpu && mode != LP_META && !has_output && !attaches)
+    if (is_cpu && mode != LP_META && !has_output && !attaches &&
+        (mode == LP_DUMMY || lp_cli_text(cli, "checkpoint", NULL) != NULL)) /* else that is asked for first */
         return lp_cli_usage(cli, "host memory ends with this command: name a folder with -o DIR, or --verify");
     int exit_code = lp_cli_job_open(&job, cli, mode != LP_DUMMY && mode != LP_META, "all");
     job.mode = mode;
     job.allow_fallbacks = mode == LP_META || lp_cli_flag(cli, "allow-fallbacks", false);
     job.tensor = lp_cli_text(cli, "tensor", NULL);
+    job.ops = ops != NULL ? &rows : NULL;
+    if (exit_code == 0 && ops != NULL && lp_number_set_parse(&rows, ops, NULL, &err) != LP_OK)
+        exit_code = lp_cli_fail(cli, &err);
     if (exit_code == 0 && attaches && (job.rank_count != 1 || mode != LP_COLD))
         exit_code = lp_cli_usage(cli, "--attach takes one rank, and no mode but cold");
     if (!is_cpu && mode != LP_COLD && mode != LP_META)
@@ -348,5 +379,6 @@ int lp_cli_replay(lp_cli *cli)
         exit_code = run(&job);
     lp_cli_device_close(&job);
     lp_cli_job_close(&job);
+    lp_number_set_free(&rows);
     return exit_code;
 }

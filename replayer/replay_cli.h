@@ -7,6 +7,7 @@
 #include "replayer/replayer.h"
 #include "traces/base.h"
 #include "traces/cli.h"
+#include "traces/number_set.h"
 
 /* One rank, loaded into fresh memory of the host, or of a device. */
 typedef struct lp_cli_load {
@@ -36,6 +37,8 @@ typedef struct lp_cli_job {
     const char *session_device; /* where sessions load to; NULL: the CPU, or `device` */
     bool is_shared;             /* load into memory that other processes can map */
     const char *tensor;         /* glob over destinations, or NULL */
+    const lp_number_set *ops;   /* rows whose destinations are loaded, or NULL; then */
+    lp_strings chosen;          /* these are their names, of the rank that is being loaded */
     lp_cold_device table;
     const lp_cold_device *device; /* NULL: the CPU */
     lp_cold_ring *ring;           /* of the device; ranks share it */
@@ -73,8 +76,11 @@ void lp_cli_device_close(lp_cli_job *job);
 /* "x.lpt.digests" in memory of malloc. */
 char *lp_cli_sidecar_path(const char *trace_path);
 
-/* Whether a destination's name matches --tensor. */
+/* Whether --tensor or --ops leave something out, and whether they leave a destination in. */
+bool lp_cli_is_part(const lp_cli_job *job);
 bool lp_cli_is_selected(void *job, const lp_destination *dest);
+/* Names the destinations of --ops for the rank that is loaded next. 0, or an exit code. */
+int lp_cli_choose_rows(lp_cli_job *job, int32_t rank);
 
 /* Destinations that are loaded and match. */
 int64_t lp_cli_selected_count(const lp_cli_job *job, const lp_rows *rows);

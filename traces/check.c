@@ -54,8 +54,8 @@ static lp_status check_scope(lp_checker *c, int32_t index, lp_error *err)
     return status;
 }
 
-lp_status lp_check_only(lp_findings **out, const lp_trace *t, const lp_checkpoint *checkpoint, const char *glob,
-                        lp_error *err)
+lp_status lp_check_only(lp_findings **out, const lp_trace *t, const lp_checkpoint *checkpoint,
+                        const lp_tensor_choice *choice, lp_error *err)
 {
     lp_checker c = {.t = t, .checkpoint = lp_trace_checkpoint(t), .alloc = t->platform.alloc};
     lp_status status = LP_OK;
@@ -64,7 +64,7 @@ lp_status lp_check_only(lp_findings **out, const lp_trace *t, const lp_checkpoin
     if (c.used == NULL)
         return lp_fail_memory(err);
     LP_TRY_GOTO(lp_findings_new(&c.findings, c.alloc, err), free_state);
-    lp_findings_only(c.findings, glob);
+    LP_TRY_GOTO(lp_findings_only(c.findings, t, choice, err), free_state);
     LP_TRY_GOTO(lp_cover_memo_new(&c.memo, c.alloc, err), free_state);
     for (int32_t i = 0; i < lp_trace_scope_count(t); i++)
         LP_TRY_GOTO(check_scope(&c, i, err), free_state);
@@ -82,7 +82,7 @@ free_state:
 
 lp_status lp_check_against(lp_findings **out, const lp_trace *t, const lp_checkpoint *checkpoint, lp_error *err)
 {
-    return lp_check_only(out, t, checkpoint, NULL, err);
+    return lp_check_only(out, t, checkpoint, &(lp_tensor_choice){0}, err);
 }
 
 lp_status lp_check(lp_findings **out, const lp_trace *t, lp_error *err)

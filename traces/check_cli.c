@@ -19,7 +19,7 @@ static int run_check(lp_cli *cli)
         goto close_all;
     if (lp_trace_open_with(&t, path, lp_cli_platform(cli), &err) != LP_OK ||
         (other != NULL && lp_checkpoint_open_with(&checkpoint, other, lp_cli_platform(cli), &err) != LP_OK) ||
-        lp_check_only(&f, t, checkpoint, lp_cli_text(cli, "tensor", NULL), &err) != LP_OK) {
+        lp_check_only(&f, t, checkpoint, &run.choice, &err) != LP_OK) {
         code = lp_cli_fail(cli, &err);
         goto close_all;
     }

@@ -144,7 +144,7 @@ static lp_status diff_scopes(lp_differ *d, lp_error *err)
     return LP_OK;
 }
 
-lp_status lp_diff_only(lp_findings **out, const lp_trace *base, const lp_trace *changed, const char *glob,
+lp_status lp_diff_only(lp_findings **out, const lp_trace *base, const lp_trace *changed, const lp_tensor_choice *choice,
                        lp_error *err)
 {
     lp_differ d = {.t = {base, changed},
@@ -158,7 +158,7 @@ lp_status lp_diff_only(lp_findings **out, const lp_trace *base, const lp_trace *
     d.checkpoint[0] = lp_trace_checkpoint(base);
     d.checkpoint[1] = lp_trace_checkpoint(changed);
     LP_TRY_GOTO(lp_findings_new(&d.findings, d.alloc, err), free_state);
-    lp_findings_only(d.findings, glob);
+    LP_TRY_GOTO(lp_findings_only(d.findings, changed, choice, err), free_state);
     LP_TRY_GOTO(diff_scopes(&d, err), free_state);
     LP_TRY_GOTO(lp_findings_seal(d.findings, &d.tally, err), free_state);
     *out = d.findings;
@@ -178,5 +178,5 @@ free_state:
 
 lp_status lp_diff(lp_findings **out, const lp_trace *base, const lp_trace *changed, lp_error *err)
 {
-    return lp_diff_only(out, base, changed, NULL, err);
+    return lp_diff_only(out, base, changed, &(lp_tensor_choice){0}, err);
 }

@@ -21,7 +21,7 @@ static int run_diff(lp_cli *cli)
         goto close_all;
     if (lp_trace_open_with(&base, old_path, lp_cli_platform(cli), &err) != LP_OK ||
         lp_trace_open_with(&changed, new_path, lp_cli_platform(cli), &err) != LP_OK ||
-        lp_diff_only(&f, base, changed, lp_cli_text(cli, "tensor", NULL), &err) != LP_OK)
+        lp_diff_only(&f, base, changed, &run.choice, &err) != LP_OK)
         code = lp_cli_fail(cli, &err);
     else
         code = findings_report(&run, f, "", old_path, new_path);

@@ -2,6 +2,7 @@
 /* Findings: grouped by family as they come in. */
 #include "traces/findings_private.h"
 #include "traces/glob.h"
+#include "traces/row_choice.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -17,13 +18,22 @@ lp_status lp_findings_new(lp_findings **out, const lp_alloc *alloc, lp_error *er
     f->summary = "";
     lp_arena_init(&f->arena, alloc);
     lp_strings_init(&f->names, alloc);
+    lp_strings_init(&f->only_names, alloc);
     *out = f;
     return LP_OK;
 }
 
-void lp_findings_only(lp_findings *f, const char *glob)
+lp_status lp_findings_only(lp_findings *f, const lp_trace *t, const lp_tensor_choice *choice, lp_error *err)
 {
-    f->only = glob;
+    f->only = choice->glob;
+    f->has_only_names = choice->rows != NULL;
+    return f->has_only_names ? lp_chosen_tensors(&f->only_names, t, choice->rows, err) : LP_OK;
+}
+
+static bool is_chosen(const lp_findings *f, const char *tensor)
+{
+    return (f->only == NULL || lp_glob_match(f->only, tensor)) &&
+           (!f->has_only_names || lp_strings_find(&f->only_names, tensor, strlen(tensor)) >= 0);
 }
 
 void lp_findings_free(lp_findings *f)
@@ -32,6 +42,7 @@ void lp_findings_free(lp_findings *f)
         return;
     lp_arena_free(&f->arena);
     lp_strings_free(&f->names);
+    lp_strings_free(&f->only_names);
     lp_release(f->alloc, f->item);
     lp_release(f->alloc, f->table);
     lp_release(f->alloc, f->fate);
@@ -180,7 +191,7 @@ lp_status lp_findings_note(lp_findings *f, const lp_note *note, bool *is_first, 
     const uint64_t hash = mix(lp_hash(family, bytes) ^ mix(lp_hash(n.what, strlen(n.what))) ^
                               mix(lp_hash(n.file, strlen(n.file)) + (uint64_t)n.line * 64 + (uint64_t)n.rule));
     *is_first = false;
-    if (f->only != NULL && !lp_glob_match(f->only, n.tensor))
+    if (!is_chosen(f, n.tensor))
         return LP_OK;
     if ((f->count + 1) * 2 > f->table_size && !grow_table(f))
         return lp_fail_memory(err);

@@ -3,7 +3,7 @@
 #ifndef LOADPLAN_FINDINGS_H
 #define LOADPLAN_FINDINGS_H
 
-#include "traces/base.h"
+#include "traces/number_set.h"
 
 /* Places in the rule table; findings of one level come in this order. */
 typedef enum lp_rule_number {
@@ -61,13 +61,19 @@ typedef struct lp_tally {
 
 lp_status lp_findings_new(lp_findings **out, const lp_alloc *alloc, lp_error *err);
 
-/* From now on members whose tensor does not match `glob` (glob.h) are passed over. The text has to outlive `f`. */
-void lp_findings_only(lp_findings *f, const char *glob);
+/* Of which tensors findings tell. A zero struct chooses all. */
+typedef struct lp_tensor_choice {
+    const char *glob;          /* names that match (glob.h); NULL: all */
+    const lp_number_set *rows; /* what these rows of each rank speak of (row_choice.h), of NEW in a diff; NULL: all */
+} lp_tensor_choice;
 
-/* lp_check_against and lp_diff, told only of tensors that match `glob` (NULL: all). */
-lp_status lp_check_only(lp_findings **out, const lp_trace *t, const lp_checkpoint *checkpoint, const char *glob,
-                        lp_error *err);
-lp_status lp_diff_only(lp_findings **out, const lp_trace *base, const lp_trace *changed, const char *glob,
+/* From now on members of other tensors are passed over. The glob has to outlive `f`. */
+lp_status lp_findings_only(lp_findings *f, const lp_trace *t, const lp_tensor_choice *choice, lp_error *err);
+
+/* lp_check_against and lp_diff, told only of chosen tensors. */
+lp_status lp_check_only(lp_findings **out, const lp_trace *t, const lp_checkpoint *checkpoint,
+                        const lp_tensor_choice *choice, lp_error *err);
+lp_status lp_diff_only(lp_findings **out, const lp_trace *base, const lp_trace *changed, const lp_tensor_choice *choice,
                        lp_error *err);
 
 /* Adds a member. *is_first: it opens a finding, which wants a text (and perhaps a hint) from the calls below. */

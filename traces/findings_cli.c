@@ -122,6 +122,17 @@ static void warn_of_unused(const findings_run *run)
 
 /* ---- the whole report ---- */
 
+static int read_choice(findings_run *run)
+{
+    const char *ops = lp_cli_text(run->cli, "ops", NULL);
+    lp_error err;
+    run->choice = (lp_tensor_choice){.glob = lp_cli_text(run->cli, "tensor", NULL)};
+    if (ops == NULL)
+        return 0;
+    run->choice.rows = &run->ops;
+    return lp_number_set_parse(&run->ops, ops, NULL, &err) == LP_OK ? 0 : lp_cli_fail(run->cli, &err);
+}
+
 int findings_open(findings_run *run, lp_cli *cli)
 {
     *run = (findings_run){.cli = cli};
@@ -132,7 +143,9 @@ int findings_open(findings_run *run, lp_cli *cli)
         views += lp_cli_flag(cli, names[i], false);
     if (views > 1 || (views == 1 && strcmp(lp_cli_text(cli, "format", "text"), "text") != 0))
         return lp_cli_usage(cli, "--stat, --numstat, --name-only and --format exclude each other");
-    int code = apply_rules(cli, NULL, NULL);
+    int code = read_choice(run);
+    if (code == 0)
+        code = apply_rules(cli, NULL, NULL);
     if (code == 0)
         code = lp_cli_settings_open(&run->settings, cli);
     if (code == 0)
@@ -215,6 +228,7 @@ void findings_close(findings_run *run)
 {
     lp_findings_free(run->findings);
     lp_suppressions_free(&run->suppressions);
+    lp_number_set_free(&run->ops);
     lp_cli_settings_close(&run->settings);
     free(run->suppressions_path);
 }

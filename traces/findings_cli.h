@@ -10,7 +10,8 @@
 /* clang-format off */
 #define FINDINGS_OPTIONS                                                                                        \
     {"format", 0, "FORMAT", "text|json|ndjson|github|sarif|junit|suppress", "how to print (default text)"},     \
-    {"tensor", 0, "GLOB", NULL, "tell only of tensors whose name matches"},                                       \
+    {"tensor", 0, "GLOB", NULL, "tell only of tensors whose name matches"},                                     \
+    {"ops", 0, "SET", NULL, "tell only of what these rows of each rank speak of, numbered as in dump: 0-99,7"}, \
     {"stat", 0, NULL, NULL, "one line a family: how many tensors, which rules"},                                \
     {"numstat", 0, NULL, NULL, "the same with tabs: tensors, level, rule, family"},                             \
     {"name-only", 0, NULL, NULL, "only the families that findings speak of"},                                   \
@@ -30,6 +31,8 @@ typedef struct findings_run {
     lp_cli_settings settings;
     lp_suppressions suppressions;
     char *suppressions_path; /* NULL: none */
+    lp_number_set ops;
+    lp_tensor_choice choice; /* of --tensor and --ops */
     /* once there are findings */
     lp_findings *findings;
     const char *title;        /* before the first line: "v4.lpt: " or "" */

@@ -30,7 +30,9 @@ struct lp_findings {
     uint64_t *member; /* (group + 1) << 32 | tensor, open addressing: tensors that are counted already */
     int64_t member_count, member_size;
     lp_tally tally;
-    const char *only; /* glob of the tensors that are judged; NULL: all */
+    const char *only;      /* glob of the tensors that are judged; NULL: all */
+    bool has_only_names;   /* and of these only what is named in */
+    lp_strings only_names; /* this list */
     const char *summary;
 };
 

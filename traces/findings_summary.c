@@ -64,6 +64,8 @@ static int64_t families_of(lp_findings *f, bool worse, bool *failed)
 static char *nothing_selected(lp_findings *f)
 {
     char glob[256];
+    if (f->has_only_names)
+        return lp_arena_format(&f->arena, "nothing to tell of what the chosen rows speak of");
     lp_sanitise(glob, sizeof glob, f->only, strlen(f->only));
     return lp_arena_format(&f->arena, "nothing to tell of tensors that match '%s'", glob);
 }
@@ -78,7 +80,7 @@ static char *check_summary(lp_findings *f)
     }
     if (denied == 0 && warned == 0 && f->count > 0) /* allowed or suppressed, but there */
         return lp_arena_format(&f->arena, "nothing denied, nothing to warn of");
-    if (denied == 0 && warned == 0 && f->only != NULL)
+    if (denied == 0 && warned == 0 && (f->only != NULL || f->has_only_names))
         return nothing_selected(f);
     if (denied == 0 && warned == 0)
         return lp_arena_format(&f->arena,
@@ -101,7 +103,7 @@ static char *diff_summary(lp_findings *f)
     const int64_t worse = families_of(f, true, &failed), better = families_of(f, false, &failed);
     if (failed)
         return NULL;
-    if (f->count == 0 && f->only != NULL && f->tally.changed_scopes > 0)
+    if (f->count == 0 && (f->only != NULL || f->has_only_names) && f->tally.changed_scopes > 0)
         return nothing_selected(f);
     if (counting(f) == 0) {
         if (f->count > 0)
