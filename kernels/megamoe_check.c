@@ -54,6 +54,12 @@ const char *lp_megamoe_layout(lp_moe_format format, lp_moe_slot slot, int32_t n)
     return n == 0 || n == 1 ? list[n] : NULL;
 }
 
+static lp_status find_format(lp_moe_format format, const readable **out, lp_error *err)
+{
+    *out = format_of(format);
+    return *out != NULL ? LP_OK : lp_fail(err, LP_E_ARGUMENT, "unknown weight format %d", (int)format);
+}
+
 static bool has_scales(lp_moe_format format)
 {
     return format != LP_MOE_BF16;
@@ -84,12 +90,12 @@ static lp_status check_activation(const lp_megamoe_shape *s, lp_error *err)
     return LP_OK;
 }
 
-static lp_status check_dtypes(const lp_megamoe_shape *s, lp_error *err)
+static lp_status check_dtypes(const lp_megamoe_shape *s, const readable *f, lp_error *err)
 {
     const bool takes_fp8 = s->format != LP_NVFP4 && s->format != LP_MOE_BF16;
     if (s->x_dtype != LP_BF16 && !(takes_fp8 && s->x_dtype == LP_F8_E4M3))
-        return lp_fail(err, LP_E_ARGUMENT, "x is %s, but %s takes BF16%s", lp_dtype_name(s->x_dtype),
-                       format_of(s->format)->name, takes_fp8 ? " or F8_E4M3" : "");
+        return lp_fail(err, LP_E_ARGUMENT, "x is %s, but %s takes BF16%s", lp_dtype_name(s->x_dtype), f->name,
+                       takes_fp8 ? " or F8_E4M3" : "");
     if (s->id_dtype != LP_I32 && s->id_dtype != LP_I64)
         return lp_fail(err, LP_E_ARGUMENT, "ids are %s, not I32 or I64", lp_dtype_name(s->id_dtype));
     return LP_OK;
@@ -99,8 +105,8 @@ lp_status lp_moe_check_shape(const lp_megamoe_shape *s, lp_error *err)
 {
     if (s == NULL || s->size != sizeof *s)
         return lp_fail(err, LP_E_ARGUMENT, "the shape's size field is not sizeof(lp_megamoe_shape)");
-    if (format_of(s->format) == NULL)
-        return lp_fail(err, LP_E_ARGUMENT, "unknown weight format %d", (int)s->format);
+    const readable *f;
+    LP_TRY(find_format(s->format, &f, err));
     LP_TRY(check_range("experts", s->experts, 1, MOST_EXPERTS, err));
     LP_TRY(check_range("top_k", s->top_k, 1, MOST_CHOICES, err));
     LP_TRY(check_range("max_tokens", s->max_tokens, 1, MOST_TOKENS, err));
@@ -114,7 +120,7 @@ lp_status lp_moe_check_shape(const lp_megamoe_shape *s, lp_error *err)
         if (id != NULL)
             LP_TRY(lp_layout_check(lp_layout_find(id), &sizes, err));
     }
-    LP_TRY(check_dtypes(s, err));
+    LP_TRY(check_dtypes(s, f, err));
     LP_TRY(check_activation(s, err));
     if (s->shared_intermediate < 0)
         return lp_fail(err, LP_E_ARGUMENT, "shared_intermediate is negative");
@@ -192,10 +198,9 @@ static bool is_named(const char *id, const char *name)
     return id != NULL && strcmp(id, name) == 0;
 }
 
-static lp_status check_tensor(const lp_megamoe_shape *shape, const lp_megamoe_weights *weights, lp_moe_slot slot,
-                              lp_moe_family *family, lp_error *err)
+static lp_status check_tensor(const lp_megamoe_shape *shape, const readable *f, const lp_megamoe_weights *weights,
+                              lp_moe_slot slot, lp_moe_family *family, lp_error *err)
 {
-    const readable *const f = format_of(shape->format);
     const lp_megamoe_tensor *const t = &weights->tensor[slot];
     if (f->contract[slot] == NULL) {
         if (t->data != NULL)
@@ -219,11 +224,11 @@ static lp_status check_tensor(const lp_megamoe_shape *shape, const lp_megamoe_we
     return check_form(shape, t, slot_names[slot], err);
 }
 
-static lp_status check_alphas(const lp_megamoe_shape *shape, const lp_megamoe_weights *w, lp_error *err)
+static lp_status check_alphas(const readable *f, const lp_megamoe_weights *w, lp_error *err)
 {
-    if (shape->format != LP_NVFP4) {
+    if (f->format != LP_NVFP4) {
         if (w->l1_alpha != NULL || w->l2_alpha != NULL || w->l2_activation_scale != NULL)
-            return lp_fail(err, LP_E_ARGUMENT, "%s takes no alphas", format_of(shape->format)->name);
+            return lp_fail(err, LP_E_ARGUMENT, "%s takes no alphas", f->name);
         return LP_OK;
     }
     LP_TRY(check_pointer("l1_alpha", w->l1_alpha, sizeof(float), err));
@@ -239,14 +244,16 @@ static lp_status check_weights(const lp_megamoe_shape *shape, const lp_megamoe_w
 {
     if (w == NULL || w->size != sizeof *w)
         return lp_fail(err, LP_E_ARGUMENT, "the weights' size field is not sizeof(lp_megamoe_weights)");
+    const readable *f;
+    LP_TRY(find_format(shape->format, &f, err));
     lp_moe_family family[LP_MOE_SLOTS] = {LP_MOE_CONTRACT};
     for (int slot = 0; slot < LP_MOE_SLOTS; slot++)
-        LP_TRY(check_tensor(shape, w, (lp_moe_slot)slot, &family[slot], err));
+        LP_TRY(check_tensor(shape, f, w, (lp_moe_slot)slot, &family[slot], err));
     for (int slot = 1; slot < LP_MOE_SLOTS; slot++)
         if ((has_scales(shape->format) || slot == LP_MOE_L2_WEIGHT) && family[slot] != family[0])
             return lp_fail(err, LP_E_MISMATCH, "'%s' and '%s' are layouts of two families", w->tensor[0].layout,
                            w->tensor[slot].layout);
-    return check_alphas(shape, w, err);
+    return check_alphas(f, w, err);
 }
 
 lp_moe_family lp_moe_family_of(const lp_megamoe_weights *weights)
