@@ -213,27 +213,30 @@ static void cancel(signed_derive *a, int64_t *na, signed_derive *b, int64_t *nb)
     *nb = y;
 }
 
+/* A derive that only one side has. */
+static lp_status note_lone(lp_differ *d, int side, const lp_derive *v, lp_error *err)
+{
+    count_staged(d, side, v);
+    if (is_explained(d, side, v))
+        return LP_OK;
+    return note_changed(d, side == 0 ? v : NULL, side == 0 ? NULL : v, err);
+}
+
 static lp_status note_rest(lp_differ *d, const signed_derive *a, int64_t na, const signed_derive *b, int64_t nb,
                            lp_error *err)
 {
-    for (int64_t i = 0, j = 0; i < na || j < nb;) {
-        const lp_derive *x = i < na ? &d->rows[0]->derive[a[i].index] : NULL;
-        const lp_derive *y = j < nb ? &d->rows[1]->derive[b[j].index] : NULL;
-        if (x != NULL && y != NULL && a[i].key != b[j].key) {
-            if (a[i].key < b[j].key)
-                y = NULL;
-            else
-                x = NULL;
-        }
-        i += x != NULL;
-        j += y != NULL;
-        if (x != NULL)
+    int64_t i = 0, j = 0;
+    while (i < na || j < nb) {
+        if (j == nb || (i < na && a[i].key < b[j].key)) {
+            LP_TRY(note_lone(d, 0, &d->rows[0]->derive[a[i++].index], err));
+        } else if (i == na || b[j].key < a[i].key) {
+            LP_TRY(note_lone(d, 1, &d->rows[1]->derive[b[j++].index], err));
+        } else {
+            const lp_derive *x = &d->rows[0]->derive[a[i++].index], *y = &d->rows[1]->derive[b[j++].index];
             count_staged(d, 0, x);
-        if (y != NULL)
             count_staged(d, 1, y);
-        if ((x == NULL || y == NULL) && is_explained(d, x == NULL, x == NULL ? y : x))
-            continue;
-        LP_TRY(note_changed(d, x, y, err));
+            LP_TRY(note_changed(d, x, y, err));
+        }
     }
     return LP_OK;
 }
