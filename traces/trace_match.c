@@ -25,8 +25,9 @@ static bool is_same_form(const lp_checkpoint_tensor *a, const lp_checkpoint_tens
            (a->ndim == 0 || memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape) == 0);
 }
 
-/* What one tensor was and is; either may be NULL. */
-static void tell(char *out, size_t out_bytes, const lp_checkpoint_tensor *was, const lp_checkpoint_tensor *is)
+/* What one tensor was and is; NULL where it was not or is no more. */
+static void tell(char *out, size_t out_bytes, const char *name, const lp_checkpoint_tensor *was,
+                 const lp_checkpoint_tensor *is)
 {
     char old_form[160] = "", new_form[160] = "";
     if (was != NULL)
@@ -34,11 +35,11 @@ static void tell(char *out, size_t out_bytes, const lp_checkpoint_tensor *was, c
     if (is != NULL)
         describe(new_form, sizeof new_form, is);
     if (was == NULL)
-        snprintf(out, out_bytes, "'%s' is %s, was not there", is->name, new_form);
+        snprintf(out, out_bytes, "'%s' is %s, was not there", name, new_form);
     else if (is == NULL)
-        snprintf(out, out_bytes, "'%s' is not there, was %s", was->name, old_form);
+        snprintf(out, out_bytes, "'%s' is not there, was %s", name, old_form);
     else
-        snprintf(out, out_bytes, "'%s' is %s, was %s", is->name, new_form, old_form);
+        snprintf(out, out_bytes, "'%s' is %s, was %s", name, new_form, old_form);
 }
 
 lp_status lp_trace_match(const lp_trace *t, const lp_checkpoint *checkpoint, lp_error *err)
@@ -49,20 +50,16 @@ lp_status lp_trace_match(const lp_trace *t, const lp_checkpoint *checkpoint, lp_
     char first[448];
     const char *subject = "";
     while (i < old_count || j < new_count) {
-        const lp_checkpoint_tensor *was = i < old_count ? lp_checkpoint_at(recorded, i) : NULL;
-        const lp_checkpoint_tensor *is = j < new_count ? lp_checkpoint_at(checkpoint, j) : NULL;
-        const int order = was == NULL ? 1 : is == NULL ? -1 : strcmp(was->name, is->name);
-        if (order < 0)
-            is = NULL;
-        if (order > 0)
-            was = NULL;
-        i += was != NULL;
-        j += is != NULL;
-        if (was != NULL && is != NULL && is_same_form(was, is))
+        int order = i == old_count ? 1 : -1;
+        if (i < old_count && j < new_count)
+            order = strcmp(lp_checkpoint_at(recorded, i)->name, lp_checkpoint_at(checkpoint, j)->name);
+        const lp_checkpoint_tensor *was = order <= 0 ? lp_checkpoint_at(recorded, i++) : NULL;
+        const lp_checkpoint_tensor *is = order >= 0 ? lp_checkpoint_at(checkpoint, j++) : NULL;
+        if (order == 0 && is_same_form(was, is))
             continue;
         if (differences++ == 0) {
-            tell(first, sizeof first, was, is);
-            subject = is != NULL ? is->name : was->name;
+            subject = order <= 0 ? was->name : is->name;
+            tell(first, sizeof first, subject, was, is);
         }
     }
     if (differences == 0)
