@@ -120,16 +120,20 @@ lp_status lp_view_flatten(lp_view *v, int first_dim, int last_dim, lp_error *err
     LP_TRY(lp_view_dim(v, last_dim, &last_dim, err));
     if (first_dim > last_dim)
         return lp_fail(err, LP_E_ARGUMENT, "flatten from dimension %d to %d", first_dim, last_dim);
-    int64_t shape[LP_VIEW_DIMS];
-    int ndim = 0;
-    for (int d = 0; d < v->ndim; d++) {
-        if (d <= first_dim || d > last_dim)
-            shape[ndim++] = v->size[d];
-        else if (v->size[d] == 0 || shape[ndim - 1] == 0)
-            shape[ndim - 1] = 0;
-        else if (!lp_mul(shape[ndim - 1], v->size[d], &shape[ndim - 1]))
-            return lp_fail(err, LP_E_LIMIT, "the size of a flattened dimension does not fit 64 bits");
+    int64_t shape[LP_VIEW_DIMS], flat = 1;
+    bool is_empty = false, fits = true;
+    for (int d = first_dim; d <= last_dim; d++) {
+        is_empty = is_empty || v->size[d] == 0;
+        fits = fits && lp_mul(flat, v->size[d], &flat);
     }
+    if (!is_empty && !fits)
+        return lp_fail(err, LP_E_LIMIT, "the size of a flattened dimension does not fit 64 bits");
+    int ndim = 0;
+    for (int d = 0; d < first_dim; d++)
+        shape[ndim++] = v->size[d];
+    shape[ndim++] = is_empty ? 0 : flat;
+    for (int d = last_dim + 1; d < v->ndim; d++)
+        shape[ndim++] = v->size[d];
     return lp_view_reshape(v, ndim, shape, err);
 }
 
