@@ -122,7 +122,7 @@ LP_DERIVE_FUNCTION int lp_derive_arity(unsigned op)
 LP_DERIVE_FUNCTION void lp_derive_run_spread(const lp_derive_table *t, const lp_derive_job *job, lp_derive_lane lane)
 {
     const lp_derive_code *code = &t->code[job->first_code], *last = &code[job->codes - 1];
-    uint64_t value[LP_DERIVE_SPREAD_NODES];
+    uint64_t value[LP_DERIVE_SPREAD_NODES] = {0};
     for (int64_t i = lane.index; i < last->count; i += lane.count) {
         for (uint32_t n = 0; n < job->codes; n++) {
             const lp_derive_code *c = &code[n];
