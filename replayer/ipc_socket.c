@@ -159,7 +159,7 @@ bool lp_ipc_send(int fd, lp_ipc_type type, const void *body, uint32_t bytes, con
     lp_ipc_header header = {.magic = LP_IPC_MAGIC, .version = LP_IPC_VERSION, .type = (uint16_t)type, .bytes = bytes};
     lp_ipc_packet whole = {.header = header};
     union {
-        struct cmsghdr align;
+        struct cmsghdr first;
         char bytes[CMSG_SPACE(LP_IPC_FDS_MAX * sizeof(int))];
     } control;
     if (bytes > 0)
@@ -170,11 +170,10 @@ bool lp_ipc_send(int fd, lp_ipc_type type, const void *body, uint32_t bytes, con
         memset(&control, 0, sizeof control);
         message.msg_control = &control;
         message.msg_controllen = CMSG_SPACE((size_t)fd_count * sizeof(int));
-        struct cmsghdr *c = CMSG_FIRSTHDR(&message);
-        c->cmsg_level = SOL_SOCKET;
-        c->cmsg_type = SCM_RIGHTS;
-        c->cmsg_len = CMSG_LEN((size_t)fd_count * sizeof(int));
-        memcpy(CMSG_DATA(c), fds, (size_t)fd_count * sizeof(int));
+        control.first.cmsg_level = SOL_SOCKET;
+        control.first.cmsg_type = SCM_RIGHTS;
+        control.first.cmsg_len = CMSG_LEN((size_t)fd_count * sizeof(int));
+        memcpy(CMSG_DATA(&control.first), fds, (size_t)fd_count * sizeof(int));
     }
     ssize_t sent;
     do {
