@@ -122,7 +122,7 @@ static int run_help(lp_cli *cli)
     else if (command == NULL)
         print_overview(cli->out);
     else
-        lp_cli_print_help(cli->out, command);
+        lp_cli_print_help(cli->out, command, false);
     return lp_cli_close_output(cli);
 }
 
@@ -179,7 +179,7 @@ static int run(lp_cli *cli, int argc, char **argv)
     if (state->version)
         return print_version(cli);
     if (state->help) {
-        lp_cli_print_help(stdout, command);
+        lp_cli_print_help(stdout, command, state->is_brief);
         return lp_cli_close_output(cli);
     }
     return command->run(cli);

@@ -1,7 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Help texts and shell completion, both made from the command tables. */
+/* Help texts, made from the command tables. */
 #include "traces/base.h"
 #include "traces/cli_private.h"
+
+enum { HELP_WIDTH = 100, HELP_COLUMN = 31 };
+
+/* Prints the words of a line from column `at` on, broken where it would pass HELP_WIDTH; what follows a break is set in
+ * by `indent`. Returns the column after it. */
+static int print_words(FILE *out, const char *text, int bytes, int at, int indent)
+{
+    for (int i = 0; i < bytes;) {
+        i += (int)strspn(text + i, " ");
+        const int word = (int)strcspn(text + i, " \n");
+        if (at > indent && at + 1 + word > HELP_WIDTH)
+            at = fprintf(out, "\n%*s", indent, "") - 1;
+        else if (at > indent)
+            at += fprintf(out, " ");
+        at += fprintf(out, "%.*s", word, text + i);
+        i += word;
+    }
+    return at;
+}
+
+/* Paragraphs are filled; lines that start with two blanks are shown as they are. */
+static void print_details(FILE *out, const char *text)
+{
+    int at = 0;
+    while (*text != '\0') {
+        const int bytes = (int)strcspn(text, "\n");
+        const bool is_shown = bytes == 0 || strncmp(text, "  ", 2) == 0;
+        if (is_shown)
+            fprintf(out, "%s%.*s\n", at > 0 ? "\n" : "", bytes, text);
+        at = is_shown ? 0 : print_words(out, text, bytes, at, 0);
+        text += bytes + (text[bytes] == '\n');
+    }
+    fputs(at > 0 ? "\n" : "", out);
+}
 
 static void print_options(FILE *out, const lp_option *options, int count)
 {
@@ -14,154 +48,30 @@ static void print_options(FILE *out, const lp_option *options, int count)
         snprintf(left, sizeof left, "%s--%s%s%s", letter, o->name, value != NULL ? "=" : "",
                  value != NULL ? value : "");
         if (strlen(left) > 28)
-            fprintf(out, "  %s\n  %-28s %s\n", left, "", o->help);
+            fprintf(out, "  %s\n%*s", left, HELP_COLUMN, "");
         else
-            fprintf(out, "  %-28s %s\n", left, o->help);
+            fprintf(out, "  %-28s ", left);
+        print_words(out, o->help, (int)strlen(o->help), HELP_COLUMN, HELP_COLUMN);
+        fputc('\n', out);
     }
 }
 
-void lp_cli_print_help(FILE *out, const lp_command *c)
+void lp_cli_print_help(FILE *out, const lp_command *c, bool is_brief)
 {
     fprintf(out, "usage: loadplan %s%s%s%s\n\n%s\n", c->name, c->option_count > 0 ? " [options]" : "",
             c->arguments[0] != '\0' ? " " : "", c->arguments, c->summary);
-    if (c->details != NULL && c->details[0] != '\0')
-        fprintf(out, "\n%s\n", c->details);
+    if (!is_brief && c->details != NULL && c->details[0] != '\0') {
+        fputc('\n', out);
+        print_details(out, c->details);
+    }
     if (c->option_count > 0) {
         fputs("\noptions:\n", out);
         print_options(out, c->options, c->option_count);
     }
+    if (is_brief) {
+        fprintf(out, "\n'loadplan help %s' says more.\n", c->name);
+        return;
+    }
     fputs("\noptions of every command:\n", out);
     print_options(out, lp_cli_global_options, lp_cli_global_option_count);
-}
-
-static void print_option_words(FILE *out, const lp_option *options, int count)
-{
-    for (int i = 0; i < count; i++)
-        fprintf(out, " --%s%s", options[i].name, options[i].value != NULL ? "=" : "");
-}
-
-static void print_choices(FILE *out, const char *choices)
-{
-    for (const char *p = choices; *p != '\0'; p++)
-        fputc(*p == '|' ? ' ' : *p, out);
-}
-
-static void bash(FILE *out, const lp_command *const *commands, int count)
-{
-    fputs("# bash completion for loadplan\n"
-          "_loadplan() {\n"
-          "    local word=${COMP_WORDS[COMP_CWORD]} verb=${COMP_WORDS[1]} options= choices=\n"
-          "    if [ \"$COMP_CWORD\" -eq 1 ]; then\n"
-          "        COMPREPLY=($(compgen -W \"",
-          out);
-    for (int i = 0; i < count; i++)
-        fprintf(out, "%s%s", i > 0 ? " " : "", commands[i]->name);
-    fputs("\" -- \"$word\"))\n        return\n    fi\n    case $verb in\n", out);
-    for (int i = 0; i < count; i++) {
-        fprintf(out, "    %s) options=\"", commands[i]->name);
-        print_option_words(out, commands[i]->options, commands[i]->option_count);
-        print_option_words(out, lp_cli_global_options, lp_cli_global_option_count);
-        fputs("\" ;;\n", out);
-    }
-    fputs("    esac\n"
-          "    if [[ $word == --* ]]; then\n"
-          "        COMPREPLY=($(compgen -W \"$options\" -- \"$word\"))\n"
-          "        [[ ${COMPREPLY[0]} == *= ]] && compopt -o nospace\n"
-          "    else\n"
-          "        COMPREPLY=($(compgen -f -- \"$word\"))\n"
-          "    fi\n"
-          "}\n"
-          "complete -o filenames -F _loadplan loadplan\n",
-          out);
-}
-
-static void print_quoted(FILE *out, const char *text)
-{
-    for (const char *p = text; *p != '\0'; p++) {
-        if (*p == '\'')
-            fputs("'\\''", out);
-        else if (*p == '[' || *p == ']' || *p == ':')
-            fprintf(out, "\\%c", *p);
-        else
-            fputc(*p, out);
-    }
-}
-
-static void zsh_options(FILE *out, const lp_option *options, int count)
-{
-    for (int i = 0; i < count; i++) {
-        fprintf(out, " '--%s%s[", options[i].name, options[i].value != NULL ? "=" : "");
-        print_quoted(out, options[i].help);
-        fputs("]", out);
-        if (options[i].choices != NULL) {
-            fprintf(out, ":%s:(", options[i].value);
-            print_choices(out, options[i].choices);
-            fputs(")", out);
-        } else if (options[i].value != NULL) {
-            fprintf(out, ":%s:_files", options[i].value);
-        }
-        fputs("'", out);
-    }
-}
-
-static void zsh(FILE *out, const lp_command *const *commands, int count)
-{
-    fputs("#compdef loadplan\n_loadplan() {\n    local -a verbs\n    verbs=(", out);
-    for (int i = 0; i < count; i++) {
-        fprintf(out, " '%s:", commands[i]->name);
-        print_quoted(out, commands[i]->summary);
-        fputs("'", out);
-    }
-    fputs(")\n    if (( CURRENT == 2 )); then _describe command verbs; return; fi\n    shift words; (( CURRENT-- ))\n"
-          "    case $words[1] in\n",
-          out);
-    for (int i = 0; i < count; i++) {
-        fprintf(out, "    %s) _arguments", commands[i]->name);
-        zsh_options(out, commands[i]->options, commands[i]->option_count);
-        zsh_options(out, lp_cli_global_options, lp_cli_global_option_count);
-        fputs(" '*:file:_files' ;;\n", out);
-    }
-    fputs("    esac\n}\ncompdef _loadplan loadplan\n", out);
-}
-
-static void fish_options(FILE *out, const char *condition, const lp_option *options, int count)
-{
-    for (int i = 0; i < count; i++) {
-        fprintf(out, "complete -c loadplan%s -l %s", condition, options[i].name);
-        if (options[i].letter != 0)
-            fprintf(out, " -s %c", options[i].letter);
-        if (options[i].choices != NULL) {
-            fputs(" -x -a '", out);
-            print_choices(out, options[i].choices);
-            fputs("'", out);
-        } else if (options[i].value != NULL) {
-            fputs(" -r", out);
-        }
-        fputs(" -d '", out);
-        print_quoted(out, options[i].help);
-        fputs("'\n", out);
-    }
-}
-
-static void fish(FILE *out, const lp_command *const *commands, int count)
-{
-    for (int i = 0; i < count; i++) {
-        char condition[96];
-        fprintf(out, "complete -c loadplan -n __fish_use_subcommand -a %s -d '", commands[i]->name);
-        print_quoted(out, commands[i]->summary);
-        fputs("'\n", out);
-        snprintf(condition, sizeof condition, " -n '__fish_seen_subcommand_from %s'", commands[i]->name);
-        fish_options(out, condition, commands[i]->options, commands[i]->option_count);
-    }
-    fish_options(out, "", lp_cli_global_options, lp_cli_global_option_count);
-}
-
-void lp_cli_print_completion(FILE *out, const char *shell, const lp_command *const *commands, int count)
-{
-    if (strcmp(shell, "bash") == 0)
-        bash(out, commands, count);
-    else if (strcmp(shell, "zsh") == 0)
-        zsh(out, commands, count);
-    else
-        fish(out, commands, count);
 }

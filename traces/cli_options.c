@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 const lp_option lp_cli_global_options[] = {
-    {"help", 'h', NULL, NULL, "show the help of a command"},
+    {"help", 'h', NULL, NULL, "explain a command; -h: its options only"},
     {"version", 'V', NULL, NULL, "show the version"},
     {"quiet", 'q', NULL, NULL, "no warnings and no summary; twice: no errors either"},
     {"verbose", 'v', NULL, NULL, "say what is done and why; twice: more"},
@@ -197,6 +197,8 @@ static int parse(lp_cli *cli, table *t, const lp_option *own, int own_count, int
                 take_global(cli, letter_index(lp_cli_global_options, lp_cli_global_option_count, code), false, value);
         if (exit_code != 0)
             return exit_code;
+        if (code == 'h' || code == CODE_GLOBAL) /* -h or --help: the last one counts */
+            ((lp_cli_state *)cli->state)->is_brief = code == 'h';
     }
 }
 

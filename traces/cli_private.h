@@ -14,6 +14,7 @@ typedef struct lp_cli_state {
     int progress; /* 1 asked for, 0 forbidden, -1 automatic */
     bool color_always, color_never;
     bool help, version;
+    bool is_brief; /* the help is that of -h */
     lp_platform platform;
     FILE *file; /* of -o */
     char *path, *partial;
@@ -44,7 +45,8 @@ const char *lp_cli_nearest(const char *word, const char *(*name_at)(int index), 
 /* Removes the half-written file of a command that failed; nothing when there is none. */
 void lp_cli_abandon_output(lp_cli *cli);
 
-void lp_cli_print_help(FILE *out, const lp_command *command);
+/* Brief: usage and the command's own options only. */
+void lp_cli_print_help(FILE *out, const lp_command *command, bool is_brief);
 /* The manual page of a command (NULL: of the program) for scdoc. */
 void lp_cli_print_man(FILE *out, const lp_command *command, const lp_command *const *commands, int count);
 void lp_cli_print_completion(FILE *out, const char *shell, const lp_command *const *commands, int count);

@@ -1,9 +1,32 @@
+. "$SUITE/../check/twin.bash"
+write_good
 loadplan completion bash >bash.sh
 . ./bash.sh
-COMP_WORDS=(loadplan rep) COMP_CWORD=1
-_loadplan
-echo "${COMPREPLY[*]}"
-COMP_WORDS=(loadplan check --fail) COMP_CWORD=2
 compopt() { :; }
-_loadplan
-echo "${COMPREPLY[*]}"
+# Words as bash splits them: at '=' too.
+try() {
+    COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMPREPLY=()
+    _loadplan
+    echo "$*: ${COMPREPLY[*]}"
+}
+try loadplan rep
+try loadplan -q dif
+try loadplan check --fail
+try loadplan check --fail-on w
+try loadplan check --format = j
+try loadplan check --format =
+try loadplan --color = al
+try loadplan help comp
+try loadplan completion f
+try loadplan check good.lpt --tensor = layers.0
+try loadplan check good.l
+# The other shells, where they are installed.
+loadplan completion zsh >_loadplan
+loadplan completion fish >loadplan.fish
+! command -v zsh >/dev/null || zsh -f -n _loadplan
+if command -v fish >/dev/null; then
+    fish --no-config -n loadplan.fish
+    HOME=$PWD fish --no-config -c 'source loadplan.fish; complete -C "loadplan check --format=j"' | cut -f1 >seen
+    HOME=$PWD fish --no-config -c 'source loadplan.fish; complete -C "loadplan check good.lpt --tensor layers.0"' | cut -f1 >>seen
+    printf '%s\n' --format=json --format=junit layers.0.l2_scale layers.0.scales layers.0.up | diff seen -
+fi
