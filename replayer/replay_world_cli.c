@@ -130,7 +130,8 @@ int lp_cli_replay_world(lp_cli *cli)
     if (!lp_cli_bytes(cli, "staging", 0, &staging) || !lp_cli_integer(cli, "threads", 0, 0, 256, &threads))
         return LP_EXIT_USAGE;
     if (strcmp(lp_cli_text(cli, "device", "cpu"), "cpu") != 0 || lp_cli_text(cli, "tensor", NULL) != NULL ||
-        lp_cli_text(cli, "ops", NULL) != NULL || lp_cli_text(cli, "attach", NULL) != NULL || strcmp(lp_cli_text(cli, "mode", "cold"), "cold") != 0)
+        lp_cli_text(cli, "ops", NULL) != NULL || lp_cli_text(cli, "attach", NULL) != NULL ||
+        strcmp(lp_cli_text(cli, "mode", "cold"), "cold") != 0)
         return lp_cli_usage(cli, "--world is a cold start of everything, into host memory");
     int exit_code = lp_launch_environment(cli, &t.launch);
     const lp_platform *platform = lp_cli_platform(cli);
