@@ -15,7 +15,8 @@ static const lp_option replay_options[] = {
     {"mode", 0, "MODE", "cold|direct|layerwise|dummy|meta",
      "how to load (default cold); dummy and meta need no checkpoint"},
     {"tensor", 0, "GLOB", NULL, "only destinations whose name matches, and what they need"},
-    {"ops", 0, "SET", NULL, "only destinations that these rows of each rank write, numbered as in dump: 0-99,7 or @FILE"},
+    {"ops", 0, "SET", NULL,
+     "only destinations that these rows of each rank write, numbered as in dump: 0-99,7 or @FILE"},
     {"staging", 0, "BYTES", NULL,
      "most memory to stage in, such as 256MiB: the host's, or in other modes than cold the device's (default: as much "
      "as needed)"},
