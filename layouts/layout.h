@@ -164,6 +164,109 @@ LP_API size_t lp_layout_forward_text(const lp_layout *layout, const lp_layout_si
 LP_API size_t lp_layout_inverse_text(const lp_layout *layout, const lp_layout_sizes *sizes, char *buffer,
                                      size_t buffer_bytes);
 
+/* ---- chains: any permutation, in one line of text ---------------------------------------------------------------- */
+
+/*
+ * A chain describes a layout that is no row of the table above: another kernel's, or one that nobody has seen. It
+ * splits the dimensions of one tensor into axes and lists the axes as memory runs through them:
+ *
+ *     N(r a=4 i=32) K(c k=4) -> r c (i a k)
+ *
+ * Left: the tensor as the checkpoint has it, row-major, one item a dimension: a name and its axes, outermost first, or
+ * a single axis. Each dimension has at most one axis without an extent; it takes what remains. Right: the same axes,
+ * from the outermost on; axes in brackets are one dimension of the result; '~' before an axis means that it runs
+ * backwards. Units are elements of 4, 8, 16, 32 or 64 bits; in a byte the unit of 4 bits that comes first is the low
+ * one.
+ */
+enum { LP_CHAIN_DIMS = 8, LP_CHAIN_AXES = 24, LP_CHAIN_NAME = 16 };
+
+typedef struct lp_chain_axis {
+    char name[LP_CHAIN_NAME];
+    int32_t dim;    /* dimension of the source that it splits */
+    int64_t extent; /* 0: what remains of the dimension */
+    bool backwards;
+} lp_chain_axis;
+
+/* Plain data, no ownership. */
+typedef struct lp_chain {
+    int32_t ndim;                                /* of the source */
+    char dim_name[LP_CHAIN_DIMS][LP_CHAIN_NAME]; /* empty where it has none */
+    int32_t axes;                                /* in use */
+    lp_chain_axis axis[LP_CHAIN_AXES];           /* in the order of the source */
+    int8_t memory_order[LP_CHAIN_AXES];          /* axes from the outermost on */
+    int32_t out_ndim;                            /* of the result */
+    int8_t out_first[LP_CHAIN_AXES + 1];         /* dimension d owns memory_order[out_first[d] .. out_first[d+1]-1] */
+} lp_chain;
+
+/* LP_E_ARGUMENT says what is wrong with the text and where (err->byte_off is the byte). */
+LP_API lp_status lp_chain_parse(lp_chain *out, const char *text, lp_error *err);
+
+/* The chain as text that lp_chain_parse reads; as snprintf. */
+LP_API size_t lp_chain_text(const lp_chain *chain, char *buffer, size_t buffer_bytes);
+
+/* Gives axis `name` an extent, as if it stood in the text. LP_E_ARGUMENT: no such axis, or it has another extent. */
+LP_API lp_status lp_chain_set(lp_chain *chain, const char *name, int64_t extent, lp_error *err);
+
+/* A chain with sizes. Strides and offsets count units. */
+typedef struct lp_chain_form {
+    lp_chain chain;                   /* every axis has its extent */
+    int64_t shape[LP_CHAIN_DIMS];     /* of the source */
+    int64_t padded[LP_CHAIN_DIMS];    /* the same, rounded up to what the axes make */
+    int64_t stride[LP_CHAIN_AXES];    /* of an axis in the result */
+    int64_t source_units, units;      /* of the source; of the result with its padding */
+    int64_t out_shape[LP_CHAIN_AXES]; /* of the result, row-major */
+} lp_chain_form;
+
+/* LP_E_ARGUMENT: a dimension is no multiple of the product of its extents and `pads` is false (the text says what it
+ * would be padded to), or its extent is open. LP_E_LIMIT: more than 2^58 units. */
+LP_API lp_status lp_chain_resolve(lp_chain_form *out, const lp_chain *chain, const int64_t *shape, bool pads,
+                                  lp_error *err);
+
+/* The place of a source element, and the source element of a place; the latter returns false for padding. Each is the
+ * inverse of the other. Indices and offsets are not checked. */
+LP_API int64_t lp_chain_locate(const lp_chain_form *form, const int64_t *index);
+LP_API bool lp_chain_origin(const lp_chain_form *form, int64_t off, int64_t *index);
+
+/* Moves a row-major source to its places, padding with zeros, or back. `unit_bits` is 4, 8, 16, 32 or 64; the buffers
+ * hold whole bytes (two units of 4 bits each) and must not overlap. LP_E_ARGUMENT: another unit, or an odd number of
+ * units of 4 bits. */
+LP_API lp_status lp_chain_apply(const lp_chain_form *form, int unit_bits, const void *source, void *result,
+                                lp_error *err);
+LP_API lp_status lp_chain_undo(const lp_chain_form *form, int unit_bits, const void *result, void *source,
+                               lp_error *err);
+
+/* The places of the source's elements as a view of the result, in the source's shape: what a recorder copies to.
+ * LP_E_UNSUPPORTED: a padded tail that no one view reaches (copy the whole blocks and the rest apart), or elements of
+ * less than a byte. */
+LP_API lp_status lp_chain_region(const lp_chain_form *form, lp_dtype dtype, lp_view *out, lp_error *err);
+
+/* "off = 512*(n/128) + ...", n the index of dimension N (i0, i1, ... where it has no name), and back; as snprintf. */
+LP_API size_t lp_chain_forward_text(const lp_chain_form *form, char *buffer, size_t buffer_bytes);
+LP_API size_t lp_chain_inverse_text(const lp_chain_form *form, char *buffer, size_t buffer_bytes);
+
+/*
+ * The chain of a permutation that was recorded: place[k] is the row-major index of the source element that lies at k.
+ * Run the transform on 0, 1, 2, ... of the given shape to get it. The outermost axis of each dimension is left open.
+ * LP_E_UNSUPPORTED: no chain says it (elements are missing, repeated, or not in even steps); err->byte_off is the first
+ * place that does not fit.
+ */
+LP_API lp_status lp_chain_identify(lp_chain *out, const int64_t *place, int64_t count, int ndim, const int64_t *shape,
+                                   lp_error *err);
+
+/* Chains of public kernels. Ids never change their meaning and are none of those of lp_layout_find. */
+typedef struct lp_chain_known {
+    const char *id;
+    int32_t version;
+    int32_t unit_bits;
+    bool pads; /* kernels want the padding as zeros; otherwise sizes must be multiples */
+    const char *chain, *summary, *kernels;
+    const char *source; /* where the order is written down */
+} lp_chain_known;
+
+LP_API int32_t lp_chain_known_count(void);
+LP_API const lp_chain_known *lp_chain_known_at(int32_t index);    /* NULL when out of range */
+LP_API const lp_chain_known *lp_chain_known_find(const char *id); /* NULL when unknown */
+
 #ifdef __cplusplus
 }
 #endif

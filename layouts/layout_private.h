@@ -72,4 +72,14 @@ bool lp_extent_value(lp_extent extent, const lp_layout_sizes *sizes, int64_t *ou
 /* Index of the axis of a role that occurs at most once (expert, half), or -1. */
 int32_t lp_layout_axis_of(const lp_layout *layout, lp_axis_role role);
 
+/* ---- text into a buffer that may be too small, as snprintf does, in steps ---- */
+
+typedef struct lp_layout_writer {
+    char *buffer;
+    size_t capacity, used; /* used: what the whole text takes so far */
+} lp_layout_writer;
+
+lp_layout_writer lp_layout_writer_start(char *buffer, size_t buffer_bytes);
+void lp_layout_put(lp_layout_writer *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
 #endif

@@ -4,15 +4,7 @@
 
 #include <stdio.h>
 
-/* Text into a buffer that may be too small, like snprintf in steps. */
-typedef struct writer {
-    char *buffer;
-    size_t capacity, used;
-} writer;
-
-static void put(writer *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-static void put(writer *w, const char *format, ...)
+void lp_layout_put(lp_layout_writer *w, const char *format, ...)
 {
     char *const at = w->used < w->capacity ? w->buffer + w->used : NULL;
     va_list args;
@@ -23,39 +15,39 @@ static void put(writer *w, const char *format, ...)
         w->used += (size_t)n;
 }
 
-static writer start(char *buffer, size_t buffer_bytes)
+lp_layout_writer lp_layout_writer_start(char *buffer, size_t buffer_bytes)
 {
     if (buffer_bytes > 0)
         buffer[0] = '\0';
-    return (writer){buffer, buffer_bytes, 0};
+    return (lp_layout_writer){buffer, buffer_bytes, 0};
 }
 
 /* ---- the chain ---- */
 
-static void put_extent(writer *w, lp_extent e)
+static void put_extent(lp_layout_writer *w, lp_extent e)
 {
     static const char *const letter[] = {"", "E", "H", "I"};
     if (e.symbol == LP_SIZE_ONE || e.times != 1)
-        put(w, "%d", (int)e.times);
-    put(w, "%s", letter[e.symbol]);
+        lp_layout_put(w, "%d", (int)e.times);
+    lp_layout_put(w, "%s", letter[e.symbol]);
     if (e.over != 1)
-        put(w, "/%d", (int)e.over);
+        lp_layout_put(w, "/%d", (int)e.over);
 }
 
 size_t lp_layout_chain_text(const lp_layout *layout, char *buffer, size_t buffer_bytes)
 {
-    writer w = start(buffer, buffer_bytes);
+    lp_layout_writer w = lp_layout_writer_start(buffer, buffer_bytes);
     for (int32_t a = 0; a < layout->axes; a++) {
-        put(&w, a == 0 ? "[" : ",");
+        lp_layout_put(&w, a == 0 ? "[" : ",");
         put_extent(&w, layout->axis[a].extent);
     }
-    put(&w, "] as (");
+    lp_layout_put(&w, "] as (");
     for (int32_t a = 0; a < layout->axes; a++)
-        put(&w, "%s%s", a == 0 ? "" : ",", layout->axis[a].name);
-    put(&w, ") -> memory (");
+        lp_layout_put(&w, "%s%s", a == 0 ? "" : ",", layout->axis[a].name);
+    lp_layout_put(&w, ") -> memory (");
     for (int32_t i = 0; i < layout->axes; i++)
-        put(&w, "%s%s", i == 0 ? "" : ",", layout->axis[layout->memory_order[i]].name);
-    put(&w, layout->up_first ? "), up first" : ")");
+        lp_layout_put(&w, "%s%s", i == 0 ? "" : ",", layout->axis[layout->memory_order[i]].name);
+    lp_layout_put(&w, layout->up_first ? "), up first" : ")");
     return w.used;
 }
 
@@ -103,36 +95,36 @@ static const struct {
 } variables[] = {{LP_AXIS_EXPERT, "e"}, {LP_AXIS_HALF, "half"}, {LP_AXIS_ROW, "t"}, {LP_AXIS_COLUMN, "c"}};
 enum { VARIABLES = sizeof variables / sizeof variables[0] };
 
-static void put_factor(writer *w, int64_t factor)
+static void put_factor(lp_layout_writer *w, int64_t factor)
 {
     if (factor != 1)
-        put(w, "%lld*", (long long)factor);
+        lp_layout_put(w, "%lld*", (long long)factor);
 }
 
 size_t lp_layout_forward_text(const lp_layout *layout, const lp_layout_sizes *sizes, char *buffer, size_t buffer_bytes)
 {
-    writer w = start(buffer, buffer_bytes);
+    lp_layout_writer w = lp_layout_writer_start(buffer, buffer_bytes);
     lp_layout_geometry g;
     if (lp_layout_resolve(layout, sizes, &g, NULL) != LP_OK)
         return 0;
-    put(&w, "off = ");
+    lp_layout_put(&w, "off = ");
     const char *plus = "";
     for (int v = 0; v < VARIABLES; v++) {
         digit d[DIGITS];
         const int count = digits_of(layout, &g, variables[v].role, d);
         for (int i = 0; i < count; i++, plus = " + ") {
             const bool divides = d[i].below > 1, reduces = !d[i].leading;
-            put(&w, "%s", plus);
+            lp_layout_put(&w, "%s", plus);
             put_factor(&w, d[i].stride);
             if (variables[v].role == LP_AXIS_HALF && layout->up_first)
-                put(&w, "(1-half)");
+                lp_layout_put(&w, "(1-half)");
             else if (!divides && !reduces)
-                put(&w, "%s", variables[v].name);
+                lp_layout_put(&w, "%s", variables[v].name);
             else if (divides && reduces)
-                put(&w, "(%s/%lld%%%lld)", variables[v].name, (long long)d[i].below, (long long)d[i].extent);
+                lp_layout_put(&w, "(%s/%lld%%%lld)", variables[v].name, (long long)d[i].below, (long long)d[i].extent);
             else
-                put(&w, "(%s%c%lld)", variables[v].name, divides ? '/' : '%',
-                    (long long)(divides ? d[i].below : d[i].extent));
+                lp_layout_put(&w, "(%s%c%lld)", variables[v].name, divides ? '/' : '%',
+                              (long long)(divides ? d[i].below : d[i].extent));
         }
     }
     return w.used;
@@ -140,7 +132,7 @@ size_t lp_layout_forward_text(const lp_layout *layout, const lp_layout_sizes *si
 
 size_t lp_layout_inverse_text(const lp_layout *layout, const lp_layout_sizes *sizes, char *buffer, size_t buffer_bytes)
 {
-    writer w = start(buffer, buffer_bytes);
+    lp_layout_writer w = lp_layout_writer_start(buffer, buffer_bytes);
     lp_layout_geometry g;
     if (lp_layout_resolve(layout, sizes, &g, NULL) != LP_OK)
         return 0;
@@ -151,18 +143,18 @@ size_t lp_layout_inverse_text(const lp_layout *layout, const lp_layout_sizes *si
         if (count == 0)
             continue;
         const bool flips = variables[v].role == LP_AXIS_HALF && layout->up_first;
-        put(&w, "%s%s = %s", comma, variables[v].name, flips ? "1 - " : "");
+        lp_layout_put(&w, "%s%s = %s", comma, variables[v].name, flips ? "1 - " : "");
         comma = ", ";
         for (int i = 0; i < count; i++) {
             const bool reduces = d[i].stride * d[i].extent != g.bytes, scaled = d[i].below != 1;
-            put(&w, "%s", i == 0 ? "" : " + ");
+            lp_layout_put(&w, "%s", i == 0 ? "" : " + ");
             put_factor(&w, d[i].below);
-            put(&w, "%soff", scaled ? "(" : "");
+            lp_layout_put(&w, "%soff", scaled ? "(" : "");
             if (d[i].stride != 1)
-                put(&w, "/%lld", (long long)d[i].stride);
+                lp_layout_put(&w, "/%lld", (long long)d[i].stride);
             if (reduces)
-                put(&w, "%%%lld", (long long)d[i].extent);
-            put(&w, "%s", scaled ? ")" : "");
+                lp_layout_put(&w, "%%%lld", (long long)d[i].extent);
+            lp_layout_put(&w, "%s", scaled ? ")" : "");
         }
     }
     return w.used;

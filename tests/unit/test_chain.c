@@ -1,0 +1,441 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Chains: texts and their errors, places both ways, bytes, views, and finding the chain of a permutation. */
+#include "layouts/layout.h"
+
+#include "layout_testing.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static lp_chain parsed(const char *text)
+{
+    lp_chain chain;
+    lp_error err;
+    if (lp_chain_parse(&chain, text, &err) != LP_OK)
+        fail_msg("'%s': %s", text, err.text);
+    return chain;
+}
+
+static lp_chain_form resolved(const char *text, const int64_t *shape, bool pads)
+{
+    const lp_chain chain = parsed(text);
+    lp_chain_form form;
+    lp_error err;
+    if (lp_chain_resolve(&form, &chain, shape, pads, &err) != LP_OK)
+        fail_msg("'%s': %s", text, err.text);
+    return form;
+}
+
+/* Index of the next element in row-major order; false behind the last. */
+static bool next(const lp_chain_form *form, int64_t *index)
+{
+    for (int32_t d = form->chain.ndim - 1; d >= 0; d--) {
+        if (++index[d] < form->shape[d])
+            return true;
+        index[d] = 0;
+    }
+    return false;
+}
+
+/* ---- texts ---- */
+
+static void texts_come_back(void **state)
+{
+    (void)state;
+    static const char *const text[] = {"N(r a=4 i=32) K(c k=4) -> r c (i a k)", "a -> a", "N(b h=2) K -> b ~h K",
+                                       "(x y=3) (z) -> (z ~y) x", "K=16 N -> (N K)"};
+    for (size_t i = 0; i < sizeof text / sizeof text[0]; i++) {
+        char written[256];
+        const lp_chain chain = parsed(text[i]);
+        const size_t length = lp_chain_text(&chain, written, sizeof written);
+        assert_string_equal(written, text[i]);
+        assert_int_equal(length, strlen(written));
+        char cut[8];
+        assert_int_equal(lp_chain_text(&chain, cut, sizeof cut), length); /* tells the length, writes what fits */
+        assert_memory_equal(cut, written, length < 7 ? length + 1 : 7);
+    }
+    for (int32_t i = 0; i < lp_chain_known_count(); i++) {
+        char written[256];
+        const lp_chain_known *const known = lp_chain_known_at(i);
+        const lp_chain chain = parsed(known->chain);
+        lp_chain_text(&chain, written, sizeof written);
+        assert_string_equal(written, known->chain);
+        assert_ptr_equal(lp_chain_known_find(known->id), known);
+        assert_null(lp_layout_find(known->id));
+    }
+    assert_null(lp_chain_known_find("scale_128"));
+    assert_null(lp_chain_known_at(-1));
+    assert_null(lp_chain_known_at(lp_chain_known_count()));
+}
+
+static void wrong_texts_say_where(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int64_t at;
+    } wrong[] = {{"", 0},
+                 {"a", 1},
+                 {"-> a", 0},
+                 {"a -> b", 5},
+                 {"a -> a a", 7},
+                 {"(a a) -> a", 3},
+                 {"N(a", 3},
+                 {"N( ) -> N", 1},
+                 {"a -> ()", 5},
+                 {"a -> (a", 7},
+                 {"a=0 -> a", 2},
+                 {"a= -> a", 2},
+                 {"a=99999999999999999999 -> a", 2},
+                 {"a b -> a", -1},
+                 {"a-> ~~a", 5},
+                 {"sixteen_letters_ -> a", 0},
+                 {"a b c d e f g h i -> a", 16},
+                 {"(a b c d e f g h i j k l m n o p q r s t u v w x y) -> a", 49},
+                 {"a.b -> a", 1},
+                 {"a -> \xff", 5}};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        lp_chain chain;
+        lp_error err = {0};
+        if (lp_chain_parse(&chain, wrong[i].text, &err) != LP_E_ARGUMENT || err.byte_off != wrong[i].at)
+            fail_msg("'%s': byte %lld: %s", wrong[i].text, (long long)err.byte_off, err.text);
+        assert_int_equal(lp_chain_parse(&chain, wrong[i].text, NULL), LP_E_ARGUMENT);
+    }
+}
+
+static void wrong_sizes_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *chain;
+        int64_t shape[2];
+        bool pads;
+        lp_status status;
+        const char *text;
+    } wrong[] = {
+        {"N(r i=32) K -> r K i", {33, 2}, false, LP_E_ARGUMENT, "N must be a multiple of 32, 33 is not; pad to 64"},
+        {"N(r i=32) K -> r K i", {0, 2}, true, LP_E_ARGUMENT, "N must be from 1 to 2^56, not 0"},
+        {"N(r i=32) K -> r K i", {32, -1}, true, LP_E_ARGUMENT, "K must be from 1 to 2^56, not -1"},
+        {"(r i) K -> r K i",
+         {33, 2},
+         false,
+         LP_E_ARGUMENT,
+         "dimension 0: the extents of axes 'r' and 'i' are both open"},
+        {"N=8 K -> N K", {9, 2}, true, LP_E_ARGUMENT, "N must be 8, not 9"},
+        {"N=8 K -> N K", {7, 2}, false, LP_E_ARGUMENT, "N must be 8, not 7"},
+        {"N K -> N K", {1ll << 40, 1ll << 40}, false, LP_E_LIMIT, "a tensor of more than 2^56 elements"},
+        {"N K -> N K", {1ll << 60, 1}, false, LP_E_LIMIT, "N must be from 1 to 2^56, not 1152921504606846976"},
+        {"N(a=4294967296 b=4294967296) K -> a b K",
+         {1, 1},
+         true,
+         LP_E_LIMIT,
+         "N: the product of its extents is more than 2^56"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        const lp_chain chain = parsed(wrong[i].chain);
+        lp_chain_form form;
+        lp_error err;
+        assert_int_equal(lp_chain_resolve(&form, &chain, wrong[i].shape, wrong[i].pads, &err), wrong[i].status);
+        assert_string_equal(err.text, wrong[i].text);
+    }
+}
+
+static void open_axes_are_set(void **state)
+{
+    (void)state;
+    lp_chain chain = parsed("N(h d p=2) -> h p d");
+    lp_error err;
+    assert_int_equal(lp_chain_set(&chain, "q", 3, &err), LP_E_ARGUMENT);
+    assert_int_equal(lp_chain_set(&chain, "p", 3, &err), LP_E_ARGUMENT);
+    assert_string_equal(err.text, "axis 'p' has 2 steps, not 3");
+    assert_int_equal(lp_chain_set(&chain, "h", 0, &err), LP_E_ARGUMENT);
+    assert_int_equal(lp_chain_set(&chain, "p", 2, &err), LP_OK);
+    assert_int_equal(lp_chain_set(&chain, "h", 3, &err), LP_OK);
+    char text[64];
+    lp_chain_text(&chain, text, sizeof text);
+    assert_string_equal(text, "N(h=3 d p=2) -> h p d");
+}
+
+/* ---- places ---- */
+
+/* Worked out by hand: tiles of 128 x 4, the second padded. */
+static void places_of_a_scale_tile(void **state)
+{
+    (void)state;
+    const lp_chain_form form = resolved(lp_chain_known_find("scale_128x4")->chain, (const int64_t[]){130, 5}, true);
+    static const struct {
+        int64_t row, column, off;
+    } known[] = {{0, 0, 0},     {0, 3, 3},   {1, 0, 16},     {32, 0, 4},
+                 {127, 3, 511}, {0, 4, 512}, {128, 0, 1024}, {129, 4, 1552}};
+    assert_int_equal(form.units, 256 * 8);
+    assert_int_equal(form.source_units, 130 * 5);
+    assert_int_equal(form.chain.out_ndim, 3);
+    assert_memory_equal(form.out_shape, ((int64_t[]){2, 2, 512}), 3 * sizeof(int64_t));
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        const int64_t index[2] = {known[i].row, known[i].column};
+        int64_t back[2];
+        assert_int_equal(lp_chain_locate(&form, index), known[i].off);
+        assert_true(lp_chain_origin(&form, known[i].off, back));
+        assert_memory_equal(back, index, sizeof back);
+    }
+    int64_t index[2];
+    assert_false(lp_chain_origin(&form, 1024 + 2 * 16, index)); /* row 130 */
+    assert_false(lp_chain_origin(&form, 513, index));           /* column 5 */
+}
+
+/* Bytes go where the formula says, padding is zeros, and come back; for every unit. */
+static void bytes_follow_the_places(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *chain;
+        int64_t shape[3];
+    } cases[] = {{"N(r a=4 i=8) K(c k=4) -> r c (i a k)", {50, 6, 0}},
+                 {"N(b h=2) K -> b K ~h", {6, 4, 0}},
+                 {"B N k(q=4 h=2) -> B ~N (h ~q)", {3, 5, 8}},
+                 {"a -> ~a", {8, 0, 0}}};
+    static const int units[] = {4, 8, 16, 32, 64};
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++)
+        for (size_t u = 0; u < sizeof units / sizeof units[0]; u++) {
+            const int bits = units[u];
+            const lp_chain_form form = resolved(cases[c].chain, cases[c].shape, true);
+            const size_t bytes = (size_t)(form.units * bits / 8), in_bytes = (size_t)(form.source_units * bits / 8);
+            unsigned char *const in = malloc(in_bytes), *const out = malloc(bytes), *const back = malloc(in_bytes);
+            unsigned char *const wanted = calloc(bytes, 1);
+            for (size_t i = 0; i < in_bytes; i++)
+                in[i] = formula_byte((uint32_t)i, (uint32_t)bits);
+            memset(out, 0xee, bytes);
+            int64_t index[LP_CHAIN_DIMS] = {0}, from = 0;
+            do {
+                const int64_t to = lp_chain_locate(&form, index);
+                for (int64_t bit = 0; bit < bits; bit++) {
+                    const int value = in[(from * bits + bit) / 8] >> (from * bits + bit) % 8 & 1;
+                    const int64_t at = to * bits + bit;
+                    wanted[at / 8] = (unsigned char)(wanted[at / 8] | value << at % 8);
+                }
+                from++;
+            } while (next(&form, index));
+            assert_int_equal(lp_chain_apply(&form, bits, in, out, NULL), LP_OK);
+            assert_memory_equal(out, wanted, bytes);
+            assert_int_equal(lp_chain_undo(&form, bits, out, back, NULL), LP_OK);
+            assert_memory_equal(back, in, in_bytes);
+            free(in);
+            free(out);
+            free(back);
+            free(wanted);
+        }
+    const lp_chain_form odd = resolved("a -> a", (const int64_t[]){3}, false);
+    unsigned char bytes[4] = {0};
+    assert_int_equal(lp_chain_apply(&odd, 4, bytes, bytes + 2, NULL), LP_E_ARGUMENT);
+    assert_int_equal(lp_chain_apply(&odd, 12, bytes, bytes + 2, NULL), LP_E_ARGUMENT);
+}
+
+/* Whole numbers of blocks are one view of the result; a tail is where one view reaches it. */
+static void regions_follow_the_places(void **state)
+{
+    (void)state;
+    for (int32_t i = 0; i < lp_chain_known_count(); i++) {
+        const lp_chain_known *const known = lp_chain_known_at(i);
+        lp_chain chain = parsed(known->chain);
+        if (known->unit_bits < 8)
+            continue;
+        if (strncmp(known->id, "rope", 4) == 0)
+            assert_int_equal(lp_chain_set(&chain, "h", 3, NULL), LP_OK);
+        int64_t shape[LP_CHAIN_DIMS];
+        for (int32_t d = 0; d < chain.ndim; d++) {
+            shape[d] = 1;
+            for (int32_t a = 0; a < chain.axes; a++)
+                shape[d] *= chain.axis[a].dim != d ? 1 : chain.axis[a].extent != 0 ? chain.axis[a].extent : 2;
+        }
+        lp_chain_form form;
+        lp_view region;
+        const lp_dtype dtype = known->unit_bits == 8 ? LP_U8 : known->unit_bits == 16 ? LP_BF16 : LP_F32;
+        assert_int_equal(lp_chain_resolve(&form, &chain, shape, false, NULL), LP_OK);
+        assert_int_equal(lp_chain_region(&form, dtype, &region, NULL), LP_OK);
+        assert_int_equal(region.ndim, chain.ndim);
+        int64_t index[LP_CHAIN_DIMS] = {0};
+        do {
+            if (view_byte(&region, index) != lp_chain_locate(&form, index) * known->unit_bits / 8)
+                fail_msg("%s: element [%lld, %lld]", known->id, (long long)index[0], (long long)index[1]);
+        } while (next(&form, index));
+    }
+    lp_view region;
+    const lp_chain_form reached = resolved("N(b a=4) K -> K b a", (const int64_t[]){3, 5}, true);
+    assert_int_equal(lp_chain_region(&reached, LP_F32, &region, NULL), LP_OK);
+    assert_int_equal(region.size[0], 3);
+    assert_int_equal(view_byte(&region, (const int64_t[]){2, 4}), (4 * 4 + 2) * 4);
+    lp_error err;
+    const lp_chain_form cut = resolved("N(r a=4 i=32) -> r i a", (const int64_t[]){130}, true);
+    assert_int_equal(lp_chain_region(&cut, LP_U8, &region, &err), LP_E_UNSUPPORTED);
+    assert_int_equal(lp_chain_region(&reached, LP_F4, &region, &err), LP_E_UNSUPPORTED);
+}
+
+static void formulas_of_odd_forms(void **state)
+{
+    (void)state;
+    char text[256];
+    const lp_chain_form one = resolved("A B -> B A", (const int64_t[]){1, 1}, false);
+    assert_int_equal(lp_chain_forward_text(&one, text, sizeof text), strlen("off = 0"));
+    assert_string_equal(text, "off = 0");
+    lp_chain_inverse_text(&one, text, sizeof text);
+    assert_string_equal(text, "a = 0, b = 0");
+    const lp_chain_form twin = resolved("n(b h=2) N -> N ~h b", (const int64_t[]){6, 4}, false);
+    lp_chain_forward_text(&twin, text, sizeof text);
+    assert_string_equal(text, "off = (i0/2) + 3*(1-i0%2) + 6*i1");
+    lp_chain_inverse_text(&twin, text, sizeof text);
+    assert_string_equal(text, "i0 = 2*(off%3) + (1-off/3%2), i1 = off/6");
+}
+
+/* ---- identify ---- */
+
+/* What the transform would record. */
+static int64_t *record(const lp_chain_form *form)
+{
+    int64_t *const place = malloc((size_t)form->units * sizeof *place);
+    for (int64_t k = 0; k < form->units; k++) {
+        int64_t index[LP_CHAIN_DIMS], flat = 0;
+        assert_true(lp_chain_origin(form, k, index));
+        for (int32_t d = 0; d < form->chain.ndim; d++)
+            flat = flat * form->shape[d] + index[d];
+        place[k] = flat;
+    }
+    return place;
+}
+
+static void recorded_orders_are_named(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *chain;
+        int64_t shape[2];
+        const char *found;
+    } cases[] = {
+        {"N(r a=4 i=32) K(c k=4) -> r c (i a k)", {384, 12}, "N(n0 n1=4 n2=32) K(k0 k1=4) -> n0 k0 (n2 n1 k1)"},
+        {"N K -> N K", {3, 5}, "N K -> N K"},
+        {"N K -> K N", {3, 5}, "N K -> K N"},
+        {"N(p=2 b) K -> ~p b K", {6, 5}, "N(n0 n1=3) K -> ~n0 n1 K"},
+        {"N(b i=3) K -> b ~i ~K", {6, 5}, "N(n0 n1=3) K -> n0 ~n1 ~K"},
+        {"N K -> N K", {1, 5}, "N K -> N K"},
+        {"N K -> N K", {1, 1}, "N K -> N K"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const lp_chain_form form = resolved(cases[i].chain, cases[i].shape, false);
+        int64_t *const place = record(&form);
+        lp_chain found;
+        lp_error err;
+        char text[256];
+        if (lp_chain_identify(&found, place, form.units, 2, cases[i].shape, &err) != LP_OK)
+            fail_msg("%s: %s", cases[i].chain, err.text);
+        lp_chain_text(&found, text, sizeof text);
+        assert_string_equal(text, cases[i].found);
+        free(place);
+    }
+}
+
+/* Random chains: what is found gives the same places. */
+static void random_orders_are_found(void **state)
+{
+    (void)state;
+    uint32_t seed = 20261130;
+    for (int round = 0; round < 3000; round++) {
+        lp_chain chain = {0};
+        int64_t shape[LP_CHAIN_DIMS] = {0}, units = 1;
+        chain.ndim = 1 + (int32_t)(seed % 4);
+        for (int32_t d = 0; d < chain.ndim; d++) {
+            shape[d] = 1;
+            for (int part = 1 + formula_byte(seed++, 1) % 3; part > 0 && units < 4000; part--) {
+                lp_chain_axis *const axis = &chain.axis[chain.axes];
+                *axis = (lp_chain_axis){.dim = d, .extent = 1 + formula_byte(seed++, 2) % 5};
+                axis->backwards = formula_byte(seed++, 3) % 4 == 0;
+                chain.memory_order[chain.axes] = (int8_t)chain.axes;
+                shape[d] *= axis->extent;
+                units *= axis->extent;
+                chain.axes++;
+            }
+            if (shape[d] == 1 && (chain.axes == 0 || chain.axis[chain.axes - 1].dim != d)) {
+                chain.memory_order[chain.axes] = (int8_t)chain.axes;
+                chain.axis[chain.axes++] = (lp_chain_axis){.dim = d, .extent = 1};
+            }
+        }
+        for (int32_t a = chain.axes - 1; a > 0; a--) {
+            const int32_t other = formula_byte(seed++, 4) % (a + 1);
+            const int8_t kept = chain.memory_order[a];
+            chain.memory_order[a] = chain.memory_order[other];
+            chain.memory_order[other] = kept;
+        }
+        chain.out_ndim = 1;
+        chain.out_first[1] = (int8_t)chain.axes;
+
+        lp_chain_form form, again;
+        lp_chain found;
+        lp_error err;
+        assert_int_equal(lp_chain_resolve(&form, &chain, shape, false, NULL), LP_OK);
+        int64_t *const place = record(&form);
+        if (lp_chain_identify(&found, place, form.units, chain.ndim, shape, &err) != LP_OK)
+            fail_msg("round %d: %s", round, err.text);
+        char text[512];
+        lp_chain_text(&found, text, sizeof text);
+        found = parsed(text);
+        assert_int_equal(lp_chain_resolve(&again, &found, shape, false, NULL), LP_OK);
+        int64_t *const seen = record(&again);
+        if (memcmp(place, seen, (size_t)form.units * sizeof *place) != 0)
+            fail_msg("round %d: %s gives another order", round, text);
+        free(place);
+        free(seen);
+    }
+}
+
+static void other_orders_are_refused(void **state)
+{
+    (void)state;
+    enum { COUNT = 64 };
+    const int64_t shape[2] = {8, 8};
+    lp_chain found;
+    lp_error err;
+    int64_t place[COUNT];
+    for (int64_t k = 0; k < COUNT; k++) /* a swizzle by exclusive or */
+        place[k] = k / 8 * 8 + (k % 8 ^ k / 8);
+    assert_int_equal(lp_chain_identify(&found, place, COUNT, 2, shape, &err), LP_E_UNSUPPORTED);
+    assert_int_equal(err.byte_off, 9); /* row 1 runs 9 8 11 10 ... where row 0 runs 0 1 2 3 */
+    for (int64_t k = 0; k < COUNT; k++)
+        place[k] = k;
+    place[40] = 41;
+    place[41] = 40;
+    assert_int_equal(lp_chain_identify(&found, place, COUNT, 2, shape, &err), LP_E_UNSUPPORTED);
+    assert_int_equal(err.byte_off, 40);
+    for (int64_t k = 0; k < COUNT; k++)
+        place[k] = k / 2; /* repeated */
+    assert_int_equal(lp_chain_identify(&found, place, COUNT, 2, shape, &err), LP_E_UNSUPPORTED);
+    place[5] = COUNT;
+    assert_int_equal(lp_chain_identify(&found, place, COUNT, 2, shape, &err), LP_E_UNSUPPORTED);
+    assert_int_equal(err.byte_off, 5);
+    place[5] = INT64_MIN;
+    assert_int_equal(lp_chain_identify(&found, place, COUNT, 2, shape, &err), LP_E_UNSUPPORTED);
+    assert_int_equal(lp_chain_identify(&found, place, COUNT - 1, 2, shape, &err), LP_E_ARGUMENT);
+    assert_int_equal(lp_chain_identify(&found, place, COUNT, 0, shape, &err), LP_E_ARGUMENT);
+    assert_int_equal(lp_chain_identify(&found, place, COUNT, 9, shape, &err), LP_E_ARGUMENT);
+    /* rows of 6: steps of 4 elements cross from one into the next */
+    int64_t six[12];
+    for (int64_t k = 0; k < 12; k++)
+        six[k] = k % 3 * 4 + k / 3;
+    assert_int_equal(lp_chain_identify(&found, six, 12, 2, (const int64_t[]){2, 6}, &err), LP_E_UNSUPPORTED);
+    assert_int_equal(lp_chain_identify(&found, six, 12, 2, (const int64_t[]){3, 4}, &err), LP_OK);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(texts_come_back),           cmocka_unit_test(wrong_texts_say_where),
+        cmocka_unit_test(wrong_sizes_are_refused),   cmocka_unit_test(open_axes_are_set),
+        cmocka_unit_test(places_of_a_scale_tile),    cmocka_unit_test(bytes_follow_the_places),
+        cmocka_unit_test(regions_follow_the_places), cmocka_unit_test(formulas_of_odd_forms),
+        cmocka_unit_test(recorded_orders_are_named), cmocka_unit_test(random_orders_are_found),
+        cmocka_unit_test(other_orders_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
