@@ -46,9 +46,11 @@ static bool parse_sizes(const char *text, lp_layout_sizes *sizes)
 
 /* ---- list ---- */
 
+/* The table of layout.h, then the chains of public kernels. */
 static int list_layouts(lp_cli *cli, bool json)
 {
     json_t *const rows = json ? json_array() : NULL;
+    json_t *const chains = json ? json_array() : NULL;
     for (int32_t i = 0; i < lp_layout_count(); i++) {
         const lp_layout *const layout = lp_layout_at(i);
         if (json)
@@ -58,7 +60,16 @@ static int list_layouts(lp_cli *cli, bool json)
         else
             fprintf(cli->out, "%-26s  %s\n", layout->id, layout->summary);
     }
-    if (json && !lp_cli_json(cli, json_pack("{s:i, s:o}", "version", 1, "layouts", rows)))
+    for (int32_t i = 0; i < lp_chain_known_count(); i++) {
+        const lp_chain_known *const k = lp_chain_known_at(i);
+        if (json)
+            json_array_append_new(chains, json_pack("{s:s, s:i, s:s, s:s, s:i, s:s}", "id", k->id, "version",
+                                                    (int)k->version, "summary", k->summary, "kernels", k->kernels,
+                                                    "unit_bits", (int)k->unit_bits, "chain", k->chain));
+        else
+            fprintf(cli->out, "%-26s  %s\n", k->id, k->summary);
+    }
+    if (json && !lp_cli_json(cli, json_pack("{s:i, s:o, s:o}", "version", 1, "layouts", rows, "chains", chains)))
         return LP_EXIT_ENVIRONMENT;
     return LP_EXIT_DONE;
 }
@@ -171,7 +182,8 @@ static const lp_layout_sizes picture_sizes = {.experts = 32, .hidden = 4096, .in
 
 static const char *id_at(int index)
 {
-    return lp_layout_at(index)->id;
+    const int32_t layouts = lp_layout_count();
+    return index < layouts ? lp_layout_at(index)->id : lp_chain_known_at(index - layouts)->id;
 }
 
 static int run_layout(lp_cli *cli)
@@ -184,11 +196,21 @@ static int run_layout(lp_cli *cli)
     const lp_layout *layout = NULL;
     lp_layout_sizes sizes;
 
-    if (cli->argument_count > 0) {
+    const char *const chain = lp_cli_text(cli, "chain", NULL), *const record = lp_cli_text(cli, "identify", NULL);
+    const bool named = cli->argument_count > 0;
+    if (named && chain != NULL)
+        return lp_cli_usage(cli, "'--chain' stands for the name of a layout");
+    const lp_chain_known *const known = named ? lp_chain_known_find(cli->argument[0]) : NULL;
+    if (known != NULL || chain != NULL || (record != NULL && !named))
+        return lp_chain_run(cli, known, chain);
+    if (record != NULL)
+        return lp_cli_usage(cli, "'--identify' compares with chains only");
+
+    if (named) {
         const char *const id = cli->argument[0];
         layout = lp_layout_find(id);
         if (layout == NULL) {
-            const char *const near = lp_cli_nearest(id, id_at, (int)lp_layout_count());
+            const char *const near = lp_cli_nearest(id, id_at, (int)(lp_layout_count() + lp_chain_known_count()));
             if (near != NULL)
                 return lp_cli_usage(cli, "unknown layout '%s'; did you mean '%s'?", lp_cli_clean(id), near);
             return lp_cli_usage(cli, "unknown layout '%s'", lp_cli_clean(id));
@@ -233,7 +255,11 @@ static int run_layout(lp_cli *cli)
 }
 
 static const lp_option options[] = {
-    {"shape", 0, "SIZES", NULL, "show it for these sizes: E=32,H=4096,I=2048"},
+    {"shape", 0, "SIZES", NULL, "show it for these sizes: E=32,H=4096,I=2048, or N=4096,K=512"},
+    {"chain", 0, "TEXT", NULL, "a layout that has no name: 'N(r a=4 i=32) K(c k=4) -> r c (i a k)'"},
+    {"unit", 0, "BITS", NULL, "with --chain or --identify: what moves, 4, 8 (default), 16, 32 or 64 bits"},
+    {"pad", 0, NULL, NULL, "with a chain: round sizes up with zeros (default where the kernels want it)"},
+    {"identify", 0, "FILE", NULL, "print the chain of the permutation recorded in this file"},
     {"apply", 0, "FILE", NULL, "transform the checkpoint tensors of this safetensors file"},
     {"inverse", 0, NULL, NULL, "with --apply: from the layout back to checkpoint tensors"},
     {"format", 0, "FORMAT", "text|json|svg", "text (default), json, or svg: a picture"},
@@ -259,7 +285,14 @@ const lp_command lp_layout_commands[] = {{
         "name, its dimensions in the order of memory; its metadata gives the logical shape and strides. --inverse\n"
         "turns such a file back. Files are read whole into memory.\n"
         "\n"
-        "Exit codes: 2 sizes that the kernels cannot use, 3 a file whose tensors do not fit the layout.\n"
+        "Layouts of other kernels are chains: the dimensions of one tensor, split into axes, and the axes as memory\n"
+        "runs through them. --chain says one that has no name; axes in brackets are one dimension, '~' turns an axis\n"
+        "round. --apply takes a file of one tensor. --identify reads what a transform made of 0, 1, 2, ... of the\n"
+        "shape in --shape, and prints its chain, or with NAME or --chain whether that is the same: one tensor of\n"
+        "integers, or several, sorted by name, made of the lowest unit of each index, of the next one, and so on.\n"
+        "\n"
+        "Exit codes: 1 not the same, 2 sizes that the kernels cannot use, 3 a file whose tensors do not fit the\n"
+        "layout, or a permutation that no chain says.\n"
         "\n"
         "Example:  loadplan layout nvfp4_l1_scale --shape E=32,H=4096,I=2048",
     .options = options,

@@ -37,6 +37,37 @@ lp_status lp_layout_write(const lp_layout *layout, const lp_layout_shape *shape,
                           int count, const unsigned char *data, lp_outfile *file, lp_error *err);
 lp_status lp_layout_write_pieces(const lp_layout_piece *pieces, int count, lp_outfile *file, lp_error *err);
 
+/* An entry of a safetensors header; the header of a file: length, JSON, padded with spaces so that the data starts at a
+ * multiple of 8. */
+json_t *lp_layout_tensor_entry(lp_dtype dtype, int64_t ndim, const int64_t *shape, int64_t begin, int64_t end);
+lp_status lp_layout_write_header(lp_outfile *file, json_t *header, lp_error *err);
+
+/* ---- chains ---- */
+
+/* A chain as the command line names it: an id or a text, with its unit and the sizes that were given. */
+typedef struct lp_chain_request {
+    const lp_chain_known *known; /* NULL for --chain */
+    lp_chain chain;
+    int unit_bits;
+    bool pads;
+    bool sized;                   /* all dimensions are given */
+    int64_t shape[LP_CHAIN_DIMS]; /* of the source, in units; 0: not given */
+} lp_chain_request;
+
+/* Reads --shape, "N=100,K=5" (dimensions and open axes, in any order) or "100,5", into the request: its shape and the
+ * extents of axes. `text` may be NULL. Returns 0, or an exit code having complained. */
+int lp_chain_sizes(lp_cli *cli, lp_chain_request *request, const char *text);
+
+/* `loadplan layout` with a chain of the table, or the text of --chain, or neither (--identify). */
+int lp_chain_run(lp_cli *cli, const lp_chain_known *known, const char *text);
+
+/* Shows the chain; transforms a file by it; finds the chain of a recorded permutation, or with a chain in the request
+ * (axes > 0) compares the two. Exit codes, having complained. */
+int lp_chain_show(lp_cli *cli, const lp_chain_request *request, bool json);
+int lp_chain_transform_file(lp_cli *cli, const lp_chain_request *request, const char *in, const char *out,
+                            bool overwrite, bool inverse);
+int lp_chain_identify_file(lp_cli *cli, const lp_chain_request *request, const char *in, bool json);
+
 /* "[2, 768, 256]" */
 const char *lp_layout_list_text(char *buffer, size_t buffer_bytes, int64_t count, const int64_t *value);
 

@@ -36,7 +36,7 @@ lp_status lp_layout_read_tensor(const lp_checkpoint *ck, const lp_platform *plat
     return status;
 }
 
-static json_t *tensor_entry(lp_dtype dtype, int64_t ndim, const int64_t *shape, int64_t begin, int64_t end)
+json_t *lp_layout_tensor_entry(lp_dtype dtype, int64_t ndim, const int64_t *shape, int64_t begin, int64_t end)
 {
     json_t *const list = json_array();
     for (int64_t i = 0; i < ndim; i++)
@@ -45,8 +45,7 @@ static json_t *tensor_entry(lp_dtype dtype, int64_t ndim, const int64_t *shape, 
                      (json_int_t)begin, (json_int_t)end);
 }
 
-/* Header of the file: length, JSON, padded with spaces so that the data starts at a multiple of 8. */
-static lp_status write_header(lp_outfile *file, json_t *header, lp_error *err)
+lp_status lp_layout_write_header(lp_outfile *file, json_t *header, lp_error *err)
 {
     char *const text = json_dumps(header, JSON_COMPACT);
     if (text == NULL)
@@ -71,14 +70,15 @@ lp_status lp_layout_write(const lp_layout *layout, const lp_layout_shape *shape,
         physical[i] = shape->shape[layout->dim_order[i]];
     snprintf(version, sizeof version, "%d", (int)layout->version);
     snprintf(made_of, sizeof made_of, "%s %s", count == 2 ? "w1,w3" : pieces[0].name, lp_dtype_name(pieces[0].dtype));
-    json_t *const header = json_pack(
-        "{s:{s:s, s:s, s:s, s:s, s:s}, s:o}", "__metadata__", "loadplan.layout", layout->id, "loadplan.layout_version",
-        version, "loadplan.shape", lp_layout_list_text(logical, sizeof logical, shape->ndim, shape->shape),
-        "loadplan.stride_bytes", lp_layout_list_text(stride, sizeof stride, shape->ndim, shape->stride),
-        "loadplan.made_of", made_of, layout->id, tensor_entry(shape->dtype, shape->ndim, physical, 0, shape->bytes));
+    json_t *const header =
+        json_pack("{s:{s:s, s:s, s:s, s:s, s:s}, s:o}", "__metadata__", "loadplan.layout", layout->id,
+                  "loadplan.layout_version", version, "loadplan.shape",
+                  lp_layout_list_text(logical, sizeof logical, shape->ndim, shape->shape), "loadplan.stride_bytes",
+                  lp_layout_list_text(stride, sizeof stride, shape->ndim, shape->stride), "loadplan.made_of", made_of,
+                  layout->id, lp_layout_tensor_entry(shape->dtype, shape->ndim, physical, 0, shape->bytes));
     if (header == NULL)
         return lp_fail_memory(err);
-    lp_status status = write_header(file, header, err);
+    lp_status status = lp_layout_write_header(file, header, err);
     json_decref(header);
     if (status == LP_OK)
         status = lp_outfile_write(file, data, shape->bytes, err);
@@ -90,13 +90,14 @@ lp_status lp_layout_write_pieces(const lp_layout_piece *pieces, int count, lp_ou
     json_t *const header = json_object();
     int64_t off = 0;
     for (int i = 0; i < count; i++) {
-        json_object_set_new(header, pieces[i].name,
-                            tensor_entry(pieces[i].dtype, pieces[i].ndim, pieces[i].shape, off, off + pieces[i].bytes));
+        json_object_set_new(
+            header, pieces[i].name,
+            lp_layout_tensor_entry(pieces[i].dtype, pieces[i].ndim, pieces[i].shape, off, off + pieces[i].bytes));
         off += pieces[i].bytes;
     }
     lp_status status = json_object_size(header) == (size_t)count ? LP_OK : lp_fail_memory(err);
     if (status == LP_OK)
-        status = write_header(file, header, err);
+        status = lp_layout_write_header(file, header, err);
     json_decref(header);
     for (int i = 0; i < count && status == LP_OK; i++)
         status = lp_outfile_write(file, pieces[i].data, pieces[i].bytes, err);

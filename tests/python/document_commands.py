@@ -27,6 +27,8 @@ failures = []
 EXACT = {"docs/layouts.md", "docs/recording.md", "docs/replay.md"}
 # What a document's commands work on, beside the demo's files.
 PREPARE = {
+    "docs/layouts.md": ["python3 {cases}/layout/make_order.py order.safetensors tiles",
+                        "python3 {cases}/layout/make_order.py larger.safetensors tiles 640 28"],
     "docs/recording.md": ["{tools}/make_checkpoint -o guide --kind nvfp4 --layers 2 --hidden 256 --intermediate 128 --experts 8"
                           " --heads 4 --kv-heads 2 --head-dim 64 --vocab 100",
                           "{tools}/record_guide before guide before.lpt", "{tools}/record_guide after guide after.lpt"],
@@ -166,7 +168,8 @@ def run_document(name, text, demo, folder):
         return 0
     shutil.copytree(demo, folder, symlinks=True)
     for command in PREPARE.get(name, []):
-        done = shell(command.replace("{tools}", str(tools)), folder)
+        command = command.replace("{tools}", str(tools)).replace("{cases}", str(root / "tests" / "cli"))
+        done = shell(command, folder)
         if done.returncode != 0:
             return fail(name, f"cannot prepare: {command}\n{done.stdout}") or 0
     servers, ran, code = [], 0, 0

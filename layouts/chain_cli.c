@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `loadplan layout` for chains: sizes from the command line, and the description of one. */
+#include "layouts/layout_cli.h"
+
+#include <inttypes.h>
+
+enum { TEXT_BYTES = 2048 };
+
+/* ---- sizes ---- */
+
+/* One "NAME=VALUE" or "VALUE" of the list; *at moves behind it and its comma. */
+static bool read_size(const char **at, char name[LP_CHAIN_NAME], int64_t *value)
+{
+    const char *p = *at;
+    const size_t letters = strcspn(p, "=,x");
+    const bool named = p[letters] == '=';
+    name[0] = '\0';
+    if (named) {
+        if (letters == 0 || letters >= LP_CHAIN_NAME)
+            return false;
+        memcpy(name, p, letters);
+        name[letters] = '\0';
+        p += letters + 1;
+    }
+    if (*p < '0' || *p > '9')
+        return false;
+    for (*value = 0; *p >= '0' && *p <= '9'; p++)
+        if (!lp_mul(*value, 10, value) || !lp_add(*value, *p - '0', value))
+            return false;
+    if ((*p == ',' || (*p == 'x' && !named)) && p[1] != '\0')
+        p++;
+    else if (*p != '\0')
+        return false;
+    *at = p;
+    return true;
+}
+
+static int32_t dim_named(const lp_chain *chain, const char *name)
+{
+    for (int32_t d = 0; d < chain->ndim; d++)
+        if (name[0] != '\0' && strcmp(chain->dim_name[d], name) == 0)
+            return d;
+    return -1;
+}
+
+int lp_chain_sizes(lp_cli *cli, lp_chain_request *request, const char *text)
+{
+    lp_chain *const chain = &request->chain;
+    int32_t given = 0;
+    memset(request->shape, 0, sizeof request->shape);
+    request->sized = false;
+    if (text == NULL)
+        return 0;
+    for (const char *at = text; *at != '\0';) {
+        char name[LP_CHAIN_NAME];
+        int64_t value;
+        lp_error err;
+        if (!read_size(&at, name, &value))
+            return lp_cli_usage(cli, "'%s' is not of the form N=4096,K=512 or 4096,512", lp_cli_clean(text));
+        const int32_t d = name[0] != '\0' ? dim_named(chain, name) : given < chain->ndim ? given++ : -1;
+        if (d < 0 && name[0] == '\0')
+            return lp_cli_usage(cli, "the layout has %d dimensions, not more", (int)chain->ndim);
+        if (d < 0 && lp_chain_set(chain, name, value, &err) != LP_OK)
+            return lp_cli_usage(cli, "%s", err.text);
+        if (d >= 0)
+            request->shape[d] = value;
+    }
+    int32_t missing = -1, sizes = 0;
+    for (int32_t d = 0; d < chain->ndim; d++)
+        if (request->shape[d] != 0)
+            sizes++;
+        else if (missing < 0)
+            missing = d;
+    request->sized = missing < 0;
+    if (sizes > 0 && missing >= 0 && chain->dim_name[missing][0] != '\0')
+        return lp_cli_usage(cli, "'--shape' gives no %s", chain->dim_name[missing]);
+    if (sizes > 0 && missing >= 0)
+        return lp_cli_usage(cli, "'--shape' gives %d of %d dimensions", (int)sizes, (int)chain->ndim);
+    return 0;
+}
+
+/* ---- show ---- */
+
+static void put_list(FILE *out, int64_t count, const int64_t *value)
+{
+    for (int64_t i = 0; i < count; i++)
+        fprintf(out, "%s%" PRId64, i == 0 ? "[" : ", ", value[i]);
+    fputs("]", out);
+}
+
+static void show_sizes(lp_cli *cli, const lp_chain_form *form, int unit_bits)
+{
+    char text[TEXT_BYTES], bytes[32];
+    fputs("  source      ", cli->out);
+    put_list(cli->out, form->chain.ndim, form->shape);
+    if (form->units != form->source_units) {
+        fputs(", padded to ", cli->out);
+        put_list(cli->out, form->chain.ndim, form->padded);
+    }
+    fputs("\n  result      ", cli->out);
+    put_list(cli->out, form->chain.out_ndim, form->out_shape);
+    fprintf(cli->out, ", %s\n", lp_format_bytes(bytes, (form->units * unit_bits + 7) / 8));
+    lp_chain_forward_text(form, text, sizeof text);
+    fprintf(cli->out, "  forward     %s\n", text);
+    lp_chain_inverse_text(form, text, sizeof text);
+    fprintf(cli->out, "  inverse     %s\n", text);
+    fprintf(cli->out, "  where       off and indices count units of %d bits%s\n", unit_bits,
+            unit_bits == 4 ? ", the low half of a byte first" : "");
+}
+
+static json_t *integers(int64_t count, const int64_t *value)
+{
+    json_t *const list = json_array();
+    for (int64_t i = 0; i < count; i++)
+        json_array_append_new(list, json_integer(value[i]));
+    return list;
+}
+
+static int show_json(lp_cli *cli, const lp_chain_request *request, const lp_chain_form *form)
+{
+    char text[TEXT_BYTES];
+    const lp_chain_known *const known = request->known;
+    lp_chain_text(&request->chain, text, sizeof text);
+    json_t *const root = json_pack("{s:i, s:s, s:i, s:b}", "version", 1, "chain", text, "unit_bits", request->unit_bits,
+                                   "pads", (int)request->pads);
+    if (known != NULL)
+        json_object_update_new(root, json_pack("{s:s, s:i, s:s, s:s, s:s}", "id", known->id, "layout_version",
+                                               (int)known->version, "summary", known->summary, "kernels",
+                                               known->kernels, "source", known->source));
+    if (form != NULL) {
+        json_object_set_new(root, "shape", integers(form->chain.ndim, form->shape));
+        json_object_set_new(root, "padded", integers(form->chain.ndim, form->padded));
+        json_object_set_new(root, "result", integers(form->chain.out_ndim, form->out_shape));
+        json_object_set_new(root, "units", json_integer(form->units));
+        lp_chain_forward_text(form, text, sizeof text);
+        json_object_set_new(root, "forward", json_string(text));
+        lp_chain_inverse_text(form, text, sizeof text);
+        json_object_set_new(root, "inverse", json_string(text));
+    }
+    return lp_cli_json(cli, root) ? LP_EXIT_DONE : LP_EXIT_ENVIRONMENT;
+}
+
+int lp_chain_show(lp_cli *cli, const lp_chain_request *request, bool json)
+{
+    char text[TEXT_BYTES];
+    lp_chain_form form;
+    lp_error err;
+    const bool sized = request->sized;
+    if (sized && lp_chain_resolve(&form, &request->chain, request->shape, request->pads, &err) != LP_OK)
+        return lp_cli_usage(cli, "%s", err.text);
+    if (json)
+        return show_json(cli, request, sized ? &form : NULL);
+    if (request->known != NULL) {
+        fprintf(cli->out, "%s version %d\n", request->known->id, (int)request->known->version);
+        fprintf(cli->out, "  %s\n", request->known->summary);
+        fprintf(cli->out, "  read by     %s\n", request->known->kernels);
+        fprintf(cli->out, "  after       %s\n", request->known->source);
+    }
+    lp_chain_text(&request->chain, text, sizeof text);
+    fprintf(cli->out, "  chain       %s\n", text);
+    fprintf(cli->out, "  moves       units of %d bits; other sizes are %s\n", request->unit_bits,
+            request->pads ? "padded with zeros" : "refused");
+    if (sized)
+        show_sizes(cli, &form, request->unit_bits);
+    return LP_EXIT_DONE;
+}
+
+/* ---- the command, once it is clear that it is about a chain ---- */
+
+/* As many dimensions as there are sizes, with the names that they have. What is wrong is said later. */
+static void name_dims(lp_chain *chain, const char *sizes)
+{
+    int64_t value;
+    while (*sizes != '\0' && chain->ndim < LP_CHAIN_DIMS && read_size(&sizes, chain->dim_name[chain->ndim], &value))
+        chain->ndim++;
+}
+
+/* A chain of the table, of the text of --chain, or none but a shape, for --identify. */
+static int chain_request(lp_cli *cli, lp_chain_request *out, const lp_chain_known *known, const char *text)
+{
+    const char *const sizes = lp_cli_text(cli, "shape", NULL);
+    lp_error err;
+    int64_t unit;
+    if (!lp_cli_integer(cli, "unit", known != NULL ? known->unit_bits : 8, 4, 64, &unit))
+        return LP_EXIT_USAGE;
+    if (unit != 4 && unit != 8 && unit != 16 && unit != 32 && unit != 64)
+        return lp_cli_usage(cli, "'--unit' is 4, 8, 16, 32 or 64");
+    *out = (lp_chain_request){.known = known, .unit_bits = (int)unit};
+    out->pads = lp_cli_flag(cli, "pad", known != NULL && known->pads);
+    if (known != NULL)
+        text = known->chain;
+    if (text != NULL && lp_chain_parse(&out->chain, text, &err) != LP_OK)
+        return lp_cli_usage(cli, "%s", err.text);
+    if (text == NULL && sizes != NULL)
+        name_dims(&out->chain, sizes);
+    return lp_chain_sizes(cli, out, sizes);
+}
+
+int lp_chain_run(lp_cli *cli, const lp_chain_known *known, const char *text)
+{
+    const char *const in = lp_cli_text(cli, "apply", NULL), *const out = lp_cli_text(cli, "output", NULL);
+    const char *const record = lp_cli_text(cli, "identify", NULL);
+    const char *const format = lp_cli_text(cli, "format", "text");
+    const bool json = strcmp(format, "json") == 0, inverse = lp_cli_flag(cli, "inverse", false);
+    const bool force = lp_cli_flag(cli, "force", false);
+    lp_chain_request request;
+    int code = chain_request(cli, &request, known, text);
+    if (code != 0)
+        return code;
+    if (strcmp(format, "svg") == 0)
+        return lp_cli_usage(cli, "there are no pictures of chains");
+    if (record != NULL && !request.sized)
+        return lp_cli_usage(cli, "'--identify' needs '--shape' with all dimensions of the source");
+    if (inverse && in == NULL)
+        return lp_cli_usage(cli, "'--inverse' needs '--apply'");
+    if (in != NULL && out == NULL)
+        return lp_cli_usage(cli, "'--apply' needs '-o FILE'");
+    if (in != NULL)
+        return lp_chain_transform_file(cli, &request, in, out, force, inverse);
+    code = out == NULL ? 0 : lp_cli_open_output(cli, out, force);
+    if (code != 0)
+        return code;
+    code = record != NULL ? lp_chain_identify_file(cli, &request, record, json) : lp_chain_show(cli, &request, json);
+    const int close_code = lp_cli_close_output(cli);
+    return code != 0 ? code : close_code;
+}

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `loadplan layout CHAIN --apply`: a safetensors file of one tensor to a file of the same tensor in another order, and
+ * back.
+ *
+ * Where elements are wider than units (words of eight 4-bit codes), the last dimension of the file's tensor counts its
+ * units, or the chain has one dimension more, for the units of an element. The metadata of the result says the chain,
+ * the unit and the dtype and shape that it was made of, which is all that the way back needs.
+ */
+#include "layouts/layout_cli.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+/* The only tensor of the file. */
+static lp_status find_tensor(const lp_checkpoint *ck, const lp_checkpoint_tensor **out, lp_error *err)
+{
+    if (lp_checkpoint_count(ck) != 1)
+        return lp_fail(err, LP_E_MISMATCH, "the file has %lld tensors: a chain takes one",
+                       (long long)lp_checkpoint_count(ck));
+    *out = lp_checkpoint_at(ck, 0);
+    return LP_OK;
+}
+
+/* The chain's source shape, in units, of a tensor. */
+static lp_status units_of(const lp_chain_request *request, lp_dtype dtype, int64_t ndim, const int64_t *dims,
+                          int64_t shape[LP_CHAIN_DIMS], lp_error *err)
+{
+    char text[128];
+    const int bits = lp_dtype_bits(dtype), unit = request->unit_bits;
+    const int64_t ratio = bits / unit, wanted = request->chain.ndim;
+    if (bits % unit != 0)
+        return lp_fail(err, LP_E_MISMATCH, "the chain moves units of %d bits, %s has %d", unit, lp_dtype_name(dtype),
+                       bits);
+    if (ndim < 1 || (ndim != wanted && (ndim + 1 != wanted || ratio == 1)))
+        return lp_fail(err, LP_E_MISMATCH, "the tensor has shape %s, the chain takes %d dimensions",
+                       lp_layout_list_text(text, sizeof text, ndim, dims), (int)wanted);
+    memcpy(shape, dims, (size_t)ndim * sizeof shape[0]);
+    if (ndim < wanted)
+        shape[ndim] = ratio;
+    else if (!lp_mul(shape[ndim - 1], ratio, &shape[ndim - 1]))
+        return lp_fail(err, LP_E_LIMIT, "dimension %d is too large", (int)ndim - 1);
+    for (int32_t d = 0; d < request->chain.ndim; d++)
+        if (request->shape[d] != 0 && request->shape[d] != shape[d])
+            return lp_fail(err, LP_E_MISMATCH, "the tensor has %lld units in dimension %d, not %lld",
+                           (long long)shape[d], (int)d, (long long)request->shape[d]);
+    return LP_OK;
+}
+
+/* dtype and dimensions of the result: the source's dtype where whole elements stand side by side, else bytes. */
+static lp_status result_shape(const lp_chain_form *form, int unit, lp_dtype source, lp_dtype *dtype, int64_t *shape,
+                              lp_error *err)
+{
+    const int32_t last = form->chain.out_ndim - 1;
+    *dtype = source;
+    memcpy(shape, form->out_shape, (size_t)(last + 1) * sizeof shape[0]);
+    if (form->out_shape[last] * unit % lp_dtype_bits(source) != 0)
+        *dtype = LP_U8;
+    if (form->out_shape[last] * unit % lp_dtype_bits(*dtype) != 0)
+        return lp_fail(err, LP_E_MISMATCH, "the innermost dimension has %lld units of %d bits: no whole bytes",
+                       (long long)form->out_shape[last], unit);
+    shape[last] = form->out_shape[last] * unit / lp_dtype_bits(*dtype);
+    return LP_OK;
+}
+
+static lp_status write_file(lp_outfile *file, json_t *metadata, const char *name, lp_dtype dtype, int64_t ndim,
+                            const int64_t *shape, const void *data, int64_t bytes, lp_error *err)
+{
+    json_t *const header = json_object();
+    if (metadata != NULL)
+        json_object_set_new(header, "__metadata__", metadata);
+    if (json_object_set_new(header, name, lp_layout_tensor_entry(dtype, ndim, shape, 0, bytes)) != 0) {
+        json_decref(header);
+        return lp_fail_memory(err);
+    }
+    lp_status status = lp_layout_write_header(file, header, err);
+    json_decref(header);
+    if (status == LP_OK)
+        status = lp_outfile_write(file, data, bytes, err);
+    return status;
+}
+
+static json_t *describe(const lp_chain_request *request, const lp_checkpoint_tensor *t)
+{
+    char chain[1024], shape[256], number[16], version[16];
+    lp_chain_text(&request->chain, chain, sizeof chain);
+    snprintf(number, sizeof number, "%d", request->unit_bits);
+    json_t *const m = json_pack("{s:s, s:s, s:s, s:s}", "loadplan.chain", chain, "loadplan.unit_bits", number,
+                                "loadplan.source_dtype", lp_dtype_name(t->dtype), "loadplan.source_shape",
+                                lp_layout_list_text(shape, sizeof shape, t->ndim, t->shape));
+    if (request->known != NULL) {
+        snprintf(version, sizeof version, "%d", (int)request->known->version);
+        json_object_set_new(m, "loadplan.layout", json_string(request->known->id));
+        json_object_set_new(m, "loadplan.layout_version", json_string(version));
+    }
+    return m;
+}
+
+static lp_status apply(const lp_chain_request *request, const lp_checkpoint *ck, const lp_platform *platform,
+                       lp_outfile *file, lp_error *err)
+{
+    const lp_checkpoint_tensor *t = NULL;
+    int64_t shape[LP_CHAIN_DIMS], out_shape[LP_CHAIN_AXES];
+    lp_chain_form form;
+    lp_dtype dtype;
+    LP_TRY(find_tensor(ck, &t, err));
+    LP_TRY(units_of(request, t->dtype, t->ndim, t->shape, shape, err));
+    lp_status status = lp_chain_resolve(&form, &request->chain, shape, request->pads, err);
+    if (status == LP_E_ARGUMENT && err != NULL)
+        err->code = LP_E_MISMATCH; /* the sizes are the file's */
+    LP_TRY(status == LP_E_ARGUMENT ? LP_E_MISMATCH : status);
+    LP_TRY(result_shape(&form, request->unit_bits, t->dtype, &dtype, out_shape, err));
+    const int64_t bytes = form.units * request->unit_bits / 8;
+    unsigned char *in = NULL;
+    unsigned char *const out = lp_allocate(platform->alloc, (size_t)bytes);
+    if (out == NULL)
+        return lp_fail_memory(err);
+    LP_TRY_GOTO(lp_layout_read_tensor(ck, platform, t, &in, err), free_out);
+    LP_TRY_GOTO(lp_chain_apply(&form, request->unit_bits, in, out, err), free_in);
+    status = write_file(file, describe(request, t), t->name, dtype, form.chain.out_ndim, out_shape, out, bytes, err);
+free_in:
+    lp_release(platform->alloc, in);
+free_out:
+    lp_release(platform->alloc, out);
+    return status;
+}
+
+/* ---- back ---- */
+
+static const char *metadata(const lp_checkpoint *ck, const char *wanted)
+{
+    for (int64_t i = 0; i < lp_checkpoint_metadata_count(ck); i++) {
+        const char *value;
+        if (strcmp(lp_checkpoint_metadata_at(ck, i, &value), wanted) == 0)
+            return value;
+    }
+    return NULL;
+}
+
+/* "[256, 512]" */
+static bool parse_list(const char *text, int64_t list[LP_CHAIN_DIMS], int64_t *count)
+{
+    *count = 0;
+    if (*text++ != '[')
+        return false;
+    while (*count < LP_CHAIN_DIMS) {
+        char *end;
+        if (*text < '0' || *text > '9')
+            return false;
+        const long long value = strtoll(text, &end, 10);
+        list[(*count)++] = value;
+        if (*end == ']')
+            return end[1] == '\0';
+        if (strncmp(end, ", ", 2) != 0)
+            return false;
+        text = end + 2;
+    }
+    return false;
+}
+
+/* What the file was made of, and that it was by this chain. */
+static lp_status made_of(const lp_chain_request *request, const lp_checkpoint *ck, lp_dtype *dtype, int64_t *ndim,
+                         int64_t dims[LP_CHAIN_DIMS], lp_error *err)
+{
+    char chain[1024];
+    const char *const made = metadata(ck, "loadplan.chain"), *const type = metadata(ck, "loadplan.source_dtype");
+    const char *const shape = metadata(ck, "loadplan.source_shape");
+    if (made == NULL || type == NULL || shape == NULL)
+        return lp_fail(err, LP_E_MISMATCH, "the file does not say what it was made of");
+    lp_chain_text(&request->chain, chain, sizeof chain);
+    if (strcmp(made, chain) != 0)
+        return lp_fail(err, LP_E_MISMATCH, "the file was made by '%s', not by '%s'", made, chain);
+    *dtype = lp_dtype_parse(type, strlen(type));
+    if (*dtype == LP_DTYPE_NONE || !parse_list(shape, dims, ndim))
+        return lp_fail(err, LP_E_FORMAT, "the file was made of '%s %s', which is no tensor", type, shape);
+    return LP_OK;
+}
+
+static lp_status undo(const lp_chain_request *request, const lp_checkpoint *ck, const lp_platform *platform,
+                      lp_outfile *file, lp_error *err)
+{
+    const lp_checkpoint_tensor *t = NULL;
+    int64_t dims[LP_CHAIN_DIMS], ndim = 0, shape[LP_CHAIN_DIMS];
+    lp_chain_form form;
+    lp_dtype dtype = LP_DTYPE_NONE;
+    LP_TRY(find_tensor(ck, &t, err));
+    LP_TRY(made_of(request, ck, &dtype, &ndim, dims, err));
+    LP_TRY(units_of(request, dtype, ndim, dims, shape, err));
+    const lp_status resolved = lp_chain_resolve(&form, &request->chain, shape, true, err);
+    if (resolved != LP_OK || form.units * request->unit_bits != t->bytes * 8)
+        return lp_fail(err, LP_E_MISMATCH, "tensor '%s' has %lld bytes, which is not what its metadata says", t->name,
+                       (long long)t->bytes);
+    const int64_t bytes = form.source_units * request->unit_bits / 8;
+    unsigned char *in = NULL;
+    lp_status status = LP_OK;
+    unsigned char *const out = lp_allocate_zero(platform->alloc, (size_t)bytes);
+    if (out == NULL)
+        return lp_fail_memory(err);
+    LP_TRY_GOTO(lp_layout_read_tensor(ck, platform, t, &in, err), free_out);
+    LP_TRY_GOTO(lp_chain_undo(&form, request->unit_bits, in, out, err), free_in);
+    status = write_file(file, NULL, t->name, dtype, ndim, dims, out, bytes, err);
+free_in:
+    lp_release(platform->alloc, in);
+free_out:
+    lp_release(platform->alloc, out);
+    return status;
+}
+
+int lp_chain_transform_file(lp_cli *cli, const lp_chain_request *request, const char *in, const char *out,
+                            bool overwrite, bool inverse)
+{
+    const lp_platform platform = lp_platform_resolve(lp_cli_platform(cli));
+    lp_checkpoint *ck = NULL;
+    lp_outfile file = {0};
+    lp_error err;
+    lp_status status = lp_checkpoint_open_with(&ck, in, &platform, &err);
+    if (status == LP_OK)
+        status = lp_outfile_open(&file, &platform, out, overwrite, &err);
+    if (status == LP_OK) {
+        status = inverse ? undo(request, ck, &platform, &file, &err) : apply(request, ck, &platform, &file, &err);
+        if (status == LP_OK)
+            status = lp_outfile_commit(&file, &err);
+        else
+            lp_outfile_abandon(&file);
+    }
+    lp_checkpoint_close(ck);
+    if (status != LP_OK)
+        return lp_cli_fail(cli, &err);
+    lp_cli_summary(cli, "%s: %s '%s'", request->known != NULL ? request->known->id : "chain",
+                   inverse ? "undone into" : "applied into", lp_cli_clean(out));
+    return LP_EXIT_DONE;
+}

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `loadplan layout --identify`: which chain a recorded permutation is.
+ *
+ * The file holds what somebody's transform made of 0, 1, 2, ...: one tensor of 32- or 64-bit integers, whose elements
+ * are source indices, or, for transforms that take bytes or packed codes only, several tensors of equal size, sorted by
+ * name: the first was made of the lowest unit of each index, the next of the unit above it, and so on.
+ */
+#include "layouts/layout_cli.h"
+
+#include <inttypes.h>
+
+/* Unit k of packed data, low half of a byte first. */
+static uint64_t unit_at(const unsigned char *data, int64_t k, int bits)
+{
+    if (bits == 4)
+        return data[k / 2] >> (int)(k % 2) * 4 & 15;
+    uint64_t value = 0;
+    memcpy(&value, data + k * (bits / 8), (size_t)bits / 8);
+    return value;
+}
+
+/* Adds tensor t as the units `shift` bits up. */
+static lp_status add_plane(const lp_checkpoint *ck, const lp_platform *platform, const lp_checkpoint_tensor *t,
+                           int bits, int shift, int64_t *place, int64_t count, lp_error *err)
+{
+    unsigned char *data = NULL;
+    LP_TRY(lp_layout_read_tensor(ck, platform, t, &data, err));
+    for (int64_t k = 0; k < count; k++) {
+        const uint64_t sum = (uint64_t)place[k] | unit_at(data, k, bits) << shift;
+        memcpy(&place[k], &sum, sizeof sum);
+    }
+    lp_release(platform->alloc, data);
+    return LP_OK;
+}
+
+/* The permutation; the caller releases it. */
+static lp_status read_places(const lp_checkpoint *ck, const lp_platform *platform, int unit_bits, int64_t **out,
+                             int64_t *out_count, lp_error *err)
+{
+    const int64_t tensors = lp_checkpoint_count(ck);
+    if (tensors == 0)
+        return lp_fail(err, LP_E_MISMATCH, "the file has no tensor");
+    const lp_checkpoint_tensor *const first = lp_checkpoint_at(ck, 0);
+    const bool whole = tensors == 1 && (first->dtype == LP_I32 || first->dtype == LP_U32 || first->dtype == LP_I64 ||
+                                        first->dtype == LP_U64);
+    const int bits = whole ? lp_dtype_bits(first->dtype) : unit_bits;
+    if (tensors * bits > 64)
+        return lp_fail(err, LP_E_MISMATCH, "%lld tensors of units of %d bits make more than 64 bits",
+                       (long long)tensors, bits);
+    const int64_t count = first->bytes * 8 / bits;
+    int64_t *const place = lp_allocate_zero(platform->alloc, (size_t)(count > 0 ? count : 1) * sizeof *place);
+    if (place == NULL)
+        return lp_fail_memory(err);
+    lp_status status = LP_OK;
+    for (int64_t i = 0; i < tensors && status == LP_OK; i++) {
+        const lp_checkpoint_tensor *const t = lp_checkpoint_at(ck, i);
+        if (t->bytes != first->bytes)
+            status = lp_fail_at(err, LP_E_MISMATCH, t->name, -1, "tensors '%s' and '%s' differ in size", first->name,
+                                t->name);
+        else
+            status = add_plane(ck, platform, t, bits, (int)i * bits, place, count, err);
+    }
+    if (status != LP_OK) {
+        lp_release(platform->alloc, place);
+        return status;
+    }
+    *out = place;
+    *out_count = count;
+    return LP_OK;
+}
+
+/* The first place where the chain has another source element; -1: none. */
+static int64_t first_difference(const lp_chain_form *form, const int64_t *place, int64_t count)
+{
+    for (int64_t k = 0; k < count; k++) {
+        int64_t index[LP_CHAIN_DIMS], flat = 0;
+        const bool padding = !lp_chain_origin(form, k, index);
+        for (int32_t d = 0; d < form->chain.ndim && !padding; d++)
+            flat = flat * form->shape[d] + index[d];
+        if (!padding && flat != place[k])
+            return k;
+    }
+    return -1;
+}
+
+/* Known chains that give this permutation at this shape. */
+static json_t *known_like(const lp_chain *found, const int64_t *shape, const int64_t *place, int64_t count)
+{
+    json_t *const list = json_array();
+    for (int32_t i = 0; i < lp_chain_known_count(); i++) {
+        const lp_chain_known *const known = lp_chain_known_at(i);
+        lp_chain chain;
+        lp_chain_form form;
+        if (lp_chain_parse(&chain, known->chain, NULL) == LP_OK && chain.ndim == found->ndim &&
+            lp_chain_resolve(&form, &chain, shape, false, NULL) == LP_OK && first_difference(&form, place, count) < 0)
+            json_array_append_new(list, json_string(known->id));
+    }
+    return list;
+}
+
+static int report(lp_cli *cli, const lp_chain *chain, json_t *like, bool json)
+{
+    char text[1024];
+    lp_chain_text(chain, text, sizeof text);
+    if (json)
+        return lp_cli_json(cli, json_pack("{s:i, s:s, s:o}", "version", 1, "chain", text, "known", like))
+                   ? LP_EXIT_DONE
+                   : LP_EXIT_ENVIRONMENT;
+    fprintf(cli->out, "%s\n", text);
+    for (size_t i = 0; i < json_array_size(like); i++)
+        fprintf(cli->out, "  at this shape the same as %s\n", json_string_value(json_array_get(like, i)));
+    json_decref(like);
+    return LP_EXIT_DONE;
+}
+
+/* Whether the chain that was given is the recorded one. */
+static int compare(lp_cli *cli, const lp_chain_request *request, const int64_t *place, int64_t count)
+{
+    lp_chain_form form;
+    lp_error err;
+    if (lp_chain_resolve(&form, &request->chain, request->shape, request->pads, &err) != LP_OK)
+        return lp_cli_usage(cli, "%s", err.text);
+    if (form.units != count) {
+        fprintf(cli->out, "not the same: the chain has %" PRId64 " places, the file %" PRId64 "\n", form.units, count);
+        return LP_EXIT_NO;
+    }
+    const int64_t at = first_difference(&form, place, count);
+    if (at < 0) {
+        fprintf(cli->out, "the same\n");
+        return LP_EXIT_DONE;
+    }
+    int64_t index[LP_CHAIN_DIMS], flat = 0;
+    lp_chain_origin(&form, at, index);
+    for (int32_t d = 0; d < form.chain.ndim; d++)
+        flat = flat * form.shape[d] + index[d];
+    fprintf(cli->out, "not the same: at place %" PRId64 " the chain has element %" PRId64 ", the file %" PRId64 "\n",
+            at, flat, place[at]);
+    return LP_EXIT_NO;
+}
+
+int lp_chain_identify_file(lp_cli *cli, const lp_chain_request *request, const char *in, bool json)
+{
+    const lp_platform platform = lp_platform_resolve(lp_cli_platform(cli));
+    lp_checkpoint *ck = NULL;
+    int64_t *place = NULL, count = 0;
+    lp_error err;
+    lp_chain found;
+    lp_status status = lp_checkpoint_open_with(&ck, in, &platform, &err);
+    if (status == LP_OK)
+        status = read_places(ck, &platform, request->unit_bits, &place, &count, &err);
+    lp_checkpoint_close(ck);
+    if (status != LP_OK)
+        return lp_cli_fail(cli, &err);
+    int code;
+    if (request->chain.axes > 0)
+        code = compare(cli, request, place, count);
+    else if (lp_chain_identify(&found, place, count, request->chain.ndim, request->shape, &err) != LP_OK)
+        code = lp_cli_fail(cli, &err);
+    else
+        code = report(cli, &found, known_like(&found, request->shape, place, count), json);
+    lp_release(platform.alloc, place);
+    return code;
+}

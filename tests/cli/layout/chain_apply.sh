@@ -1,0 +1,22 @@
+# Words of 4-bit codes and padded scales to another order and back; files that do not fit.
+make() { "$PYTHON" "$SUITE/make_tensors.py" "$@"; }
+make q.safetensors U8 qweight:64x16
+loadplan layout marlin_fp4 --apply q.safetensors -o m.safetensors
+loadplan layout marlin_fp4 --apply m.safetensors --inverse -o q2.safetensors
+cmp <(tail -c 1024 q.safetensors) <(tail -c 1024 q2.safetensors)
+loadplan info m.safetensors
+make s.safetensors U8 scale:130x5
+loadplan layout scale_128x4 --apply s.safetensors -o t.safetensors -q
+loadplan info t.safetensors
+loadplan layout scale_128x4 --apply t.safetensors --inverse -o s2.safetensors -q
+cmp <(tail -c 650 s.safetensors) <(tail -c 650 s2.safetensors)
+loadplan layout scale_8x4 --apply t.safetensors --inverse -o x || echo "exit $?" >&2
+loadplan layout scale_8x4 --apply s.safetensors --inverse -o x || echo "exit $?" >&2
+loadplan layout scale_128x4 --no-pad --apply s.safetensors -o x || echo "exit $?" >&2
+loadplan layout scale_128x4 --shape 130,6 --apply s.safetensors -o x || echo "exit $?" >&2
+loadplan layout marlin_scale --apply s.safetensors -o x || echo "exit $?" >&2
+make two.safetensors U8 a:4x4 b:4x4
+loadplan layout scale_8x4 --apply two.safetensors -o x || echo "exit $?" >&2
+make one.safetensors U8 a:16
+loadplan layout scale_8x4 --apply one.safetensors -o x || echo "exit $?" >&2
+test ! -e x

@@ -1,0 +1,18 @@
+# Each says what is wrong and where.
+no() { if loadplan layout "$@"; then echo "done: $*"; else echo "exit $?" >&2; fi; }
+no --chain 'N(r a=4) -> r b'
+no --chain 'N(r a) -> r a' --shape 8
+no --chain 'N K' --shape 8,8
+no ascend_nz_8bit --no-pad --shape 17,32
+no marlin_scale --shape G=3,N=63
+no marlin_scale --shape N=64
+no scale_128x4 --shape 1,2,3
+no scale_128x4 --shape N=1,Q=2
+no scale_128x4 --shape 1,
+no scale_128x4 --unit 12
+no scale_128x4 --chain 'a -> a'
+no scale_128x4 --format=svg
+no scale_128x5
+no bf16_l1_weight --identify x
+no --identify x
+no --identify x --shape 4,4

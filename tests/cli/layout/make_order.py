@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""make_order.py FILE KIND [N K]: what transforms made of 0, 1, 2, ... of a matrix of N x K, 384 x 12 unless given.
+
+  tiles    tiles of 128 x 4, four rows 32 apart side by side, as one tensor of integers
+  bytes    the same, as three tensors of bytes
+  swizzle  columns in groups of 4, exclusive or with the row
+"""
+import json
+import struct
+import sys
+
+path, kind = sys.argv[1:3]
+N, K = map(int, sys.argv[3:] or (384, 12))
+order = [0] * (N * K)
+for i in range(N):
+    for j in range(K):
+        if kind == "swizzle":
+            place = i * K + (j ^ (i % 4))
+        else:
+            place = (i // 128 * (K // 4) + j // 4) * 512 + i % 32 * 16 + i % 128 // 32 * 4 + j % 4
+        order[place] = i * K + j
+if kind == "bytes":
+    tensors = [(f"t.{b}", "U8", bytes(k >> 8 * b & 255 for k in order)) for b in range(3)]
+else:
+    tensors = [("t", "I32", struct.pack(f"<{N * K}i", *order))]
+header, data = {}, b""
+for name, dtype, raw in tensors:
+    header[name] = {"dtype": dtype, "shape": [N, K], "data_offsets": [len(data), len(data) + len(raw)]}
+    data += raw
+text = json.dumps(header).encode()
+text += b" " * (-len(text) % 8)
+with open(path, "wb") as out:
+    out.write(struct.pack("<Q", len(text)) + text + data)
