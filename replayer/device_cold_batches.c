@@ -279,7 +279,7 @@ static uint8_t *straight_place(const lp_plan *plan, const lp_entry *e)
     return plan->address[step->dest] + step->dst_off + step->map->box[0].dst_off;
 }
 
-static lp_status add_straight(maker *m, const lp_cold_name *t, uint8_t *place, lp_error *err)
+static lp_status add_straight(maker *m, const lp_read_name *t, uint8_t *place, lp_error *err)
 {
     const lp_range *r = &m->ranges.item[0];
     LP_TRY(open_batch(m, err));
@@ -292,7 +292,7 @@ static lp_status add_straight(maker *m, const lp_cold_name *t, uint8_t *place, l
 
 /* Where byte `lo` of a tensor goes in the slot of the open batch: behind the tensor before as in the file, or aligned.
  */
-static int64_t slot_place(const maker *m, const lp_cold_name *t, int64_t lo, int64_t hi)
+static int64_t slot_place(const maker *m, const lp_read_name *t, int64_t lo, int64_t hi)
 {
     const int64_t used = m->b->batch[m->b->batches - 1].used;
     const int64_t base = t->tensor->file_off + m->shift, gap = base + lo - used;
@@ -301,7 +301,7 @@ static int64_t slot_place(const maker *m, const lp_cold_name *t, int64_t lo, int
     return align_up(used, TENSOR_ALIGN) + lo % BASE_ALIGN;
 }
 
-static lp_status add_name(maker *m, const lp_cold_name *t, lp_error *err)
+static lp_status add_name(maker *m, const lp_read_name *t, lp_error *err)
 {
     lp_cold_batches *b = m->b;
     const lp_entry *e = &m->plan->entry[t->entry];

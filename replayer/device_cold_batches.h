@@ -15,6 +15,7 @@
 #define LOADPLAN_DEVICE_COLD_BATCHES_H
 
 #include "replayer/device_cold.h"
+#include "replayer/read_names.h"
 
 #include <stdatomic.h>
 
@@ -29,12 +30,6 @@ typedef struct lp_cold_read {
     int64_t room;            /* of a direct read: bytes, rounded up to blocks; 0: through the page cache */
     int64_t at;              /* in the chunk */
 } lp_cold_read;
-
-/* A name that is loaded. */
-typedef struct lp_cold_name {
-    uint32_t entry;
-    const lp_checkpoint_tensor *tensor; /* in the checkpoint at hand */
-} lp_cold_name;
 
 /* Rows of a chunk. */
 typedef struct lp_cold_copy {
@@ -73,7 +68,7 @@ typedef struct lp_cold_batches {
     int64_t batches, chunks, parts, reads, copies, items;
     int64_t batch_capacity, chunk_capacity, part_capacity, read_capacity, copy_capacity, handle_capacity, base_capacity;
     int64_t bytes, straight_bytes; /* bytes: that are needed and go to the device */
-    lp_cold_name *name;            /* in file order */
+    lp_read_name *name;            /* in file order */
     int64_t names;
     int64_t *file_needed; /* by file of the checkpoint: bytes at most; -1: the file is not needed */
 } lp_cold_batches;

@@ -6,16 +6,9 @@
  */
 #include "replayer/device_cold_batches.h"
 #include "replayer/device_session.h"
-#include "replayer/session.h"
-
-#include <stdlib.h>
+#include "replayer/read_names.h"
 
 enum { CHUNK_BYTES = 8 << 20 };
-
-typedef struct todo {
-    uint32_t entry;
-    const lp_checkpoint_tensor *tensor; /* in the checkpoint at hand */
-} todo;
 
 typedef struct reader {
     lp_session *s;
@@ -32,28 +25,22 @@ typedef struct reader {
 /* ---- ranges ---- */
 
 /* The parts of [lo, hi) that have not arrived yet. */
-static lp_status read_absent(reader *r, const todo *t, int64_t lo, int64_t hi, lp_error *err)
+static lp_status read_absent(reader *r, const lp_read_name *t, int64_t lo, int64_t hi, lp_error *err)
 {
-    const lp_track *track = &r->s->track[t->entry];
     const lp_handle handle = r->s->plan->entry[t->entry].name;
-    while (lo < hi) {
-        int64_t end = lo + CHUNK_BYTES < hi ? lo + CHUNK_BYTES : hi, first = end;
-        if (lp_track_overlaps(track, lo, end, &first) && first == lo) {
-            lo = lp_track_end(track, lo);
-            continue;
-        }
-        LP_TRY(lp_cold_files_read(&r->files, t->tensor->file, t->tensor->file_off + lo, r->chunk, first - lo, 0, err));
-        r->stats.bytes_read += first - lo;
-        LP_TRY(lp_device_push_range(r->s, handle, lo, r->chunk, first - lo, LP_SOURCE_HOST, err));
-        r->done += first - lo;
-        lo = first;
+    for (int64_t end; lp_read_absent(&r->s->track[t->entry], &lo, hi, &end); lo = end) {
+        end = lo + CHUNK_BYTES < end ? lo + CHUNK_BYTES : end;
+        LP_TRY(lp_cold_files_read(&r->files, t->tensor->file, t->tensor->file_off + lo, r->chunk, end - lo, 0, err));
+        r->stats.bytes_read += end - lo;
+        LP_TRY(lp_device_push_range(r->s, handle, lo, r->chunk, end - lo, LP_SOURCE_HOST, err));
+        r->done += end - lo;
         if (r->progress != NULL && r->progress(r->context, r->done, r->total) != 0)
             return lp_fail(err, LP_E_IO, "reading was stopped by the caller");
     }
     return LP_OK;
 }
 
-static lp_status read_name(reader *r, const todo *t, lp_error *err)
+static lp_status read_name(reader *r, const lp_read_name *t, lp_error *err)
 {
     const lp_entry *e = &r->s->plan->entry[t->entry];
     lp_ranges ranges;
@@ -71,44 +58,8 @@ static lp_status read_name(reader *r, const todo *t, lp_error *err)
 
 /* ---- names ---- */
 
-static int by_place(const void *a, const void *b)
-{
-    const lp_checkpoint_tensor *x = ((const todo *)a)->tensor, *y = ((const todo *)b)->tensor;
-    if (x->file != y->file)
-        return x->file < y->file ? -1 : 1;
-    if (x->file_off != y->file_off)
-        return x->file_off < y->file_off ? -1 : 1;
-    return ((const todo *)a)->entry < ((const todo *)b)->entry ? -1 : 1;
-}
-
-static lp_status list_names(reader *r, todo *list, int64_t *count, lp_error *err)
-{
-    const lp_session *s = r->s;
-    const lp_plan *plan = s->plan;
-    for (uint32_t e = 0; e < plan->entry_count; e++) {
-        if (!s->track[e].is_expected || s->track[e].is_complete || plan->entry[e].use != LP_USE_LOADED)
-            continue;
-        const lp_checkpoint_tensor *want = lp_checkpoint_at(plan->catalogue, plan->entry[e].name);
-        const int64_t index = lp_checkpoint_find(r->checkpoint, want->name);
-        const lp_checkpoint_tensor *have = index < 0 ? NULL : lp_checkpoint_at(r->checkpoint, index);
-        LP_TRY(lp_same_tensor(want, have, err));
-        if (plan->entry[e].reads && (have->file < 0 || have->file_off < 0))
-            return lp_fail_at(err, LP_E_ARGUMENT, want->name, -1,
-                              "'%s' has no file: the checkpoint is a catalogue only", want->name);
-        list[(*count)++] = (todo){e, have};
-        if (!plan->entry[e].reads)
-            continue;
-        const int64_t bytes = plan->entry[e].need_hi - plan->entry[e].need_lo;
-        r->total += bytes;
-        r->needed[have->file] = bytes + (r->needed[have->file] > 0 ? r->needed[have->file] : 0);
-    }
-    if (*count > 0)
-        qsort(list, (size_t)*count, sizeof *list, by_place);
-    return LP_OK;
-}
-
 /* One round over the list; what finds no room stays on it. */
-static lp_status read_round(reader *r, todo *list, int64_t *count, lp_error *err)
+static lp_status read_round(reader *r, lp_read_name *list, int64_t *count, lp_error *err)
 {
     const int64_t before = *count;
     int64_t kept = 0;
@@ -123,16 +74,16 @@ static lp_status read_round(reader *r, todo *list, int64_t *count, lp_error *err
     return kept == before ? LP_E_LIMIT : LP_OK; /* nothing moved: *err says why */
 }
 
-static lp_status read_all(reader *r, todo *list, lp_error *err)
+static lp_status read_all(reader *r, lp_read_name *list, lp_error *err)
 {
     const lp_session *s = r->s;
     int64_t count = 0;
-    for (int32_t i = 0; i < lp_checkpoint_file_count(r->checkpoint); i++)
-        r->needed[i] = -1;
-    LP_TRY(list_names(r, list, &count, err));
+    LP_TRY(lp_read_names(s->plan, s, r->checkpoint, list, &count, r->needed, err));
     LP_TRY(lp_cold_files_open(&r->files, &s->plan->platform, r->checkpoint, r->needed, LP_COLD_READ_CACHED, err));
-    for (int32_t i = 0; i < lp_checkpoint_file_count(r->checkpoint); i++)
+    for (int32_t i = 0; i < lp_checkpoint_file_count(r->checkpoint); i++) {
         r->stats.files += r->needed[i] >= 0;
+        r->total += r->needed[i] >= 0 ? r->needed[i] : 0;
+    }
     while (count > 0)
         LP_TRY(read_round(r, list, &count, err));
     return LP_OK;
@@ -144,7 +95,7 @@ lp_status lp_device_read(lp_session *s, const lp_checkpoint *checkpoint, lp_read
     reader r = {.s = s, .checkpoint = checkpoint, .progress = progress, .context = context};
     lp_error second = {.code = LP_OK};
     lp_status status;
-    todo *list = lp_allocate(s->alloc, ((size_t)s->plan->entry_count + 1) * sizeof *list);
+    lp_read_name *list = lp_allocate(s->alloc, ((size_t)s->plan->entry_count + 1) * sizeof *list);
     r.needed = lp_allocate(s->alloc, ((size_t)lp_checkpoint_file_count(checkpoint) + 1) * sizeof *r.needed);
     r.chunk = lp_allocate(s->alloc, CHUNK_BYTES);
     if (list == NULL || r.needed == NULL || r.chunk == NULL)

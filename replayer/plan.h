@@ -154,8 +154,4 @@ lp_status lp_plan_entry_ranges(const lp_plan *plan, const lp_entry *entry, struc
 /* plan_jobs.c: who waits for whom. */
 lp_status lp_plan_jobs(lp_plan *plan, lp_error *err);
 
-/* read_ranges.c: whether a checkpoint's tensor is the recorded one, by dtype and shape; `have` is NULL where it lacks
- * the name. LP_E_STALE names the tensor. */
-lp_status lp_same_tensor(const lp_checkpoint_tensor *want, const lp_checkpoint_tensor *have, lp_error *err);
-
 #endif

@@ -6,10 +6,10 @@
  */
 #include "replayer/device_session.h"
 #include "replayer/file_residency.h"
+#include "replayer/read_names.h"
 #include "replayer/read_ring.h"
 
 #include <fcntl.h>
-#include <stdlib.h>
 
 enum {
     CHUNK_BYTES = 1 << 20,
@@ -18,11 +18,6 @@ enum {
     DIRECT_LEAST_BYTES = 16 << 20 /* of a file, to be worth a look at what is cached */
 };
 
-typedef struct todo {
-    uint32_t entry;
-    const lp_checkpoint_tensor *tensor; /* in the checkpoint at hand */
-} todo;
-
 typedef struct reader {
     lp_session *s;
     const lp_checkpoint *checkpoint;
@@ -30,7 +25,7 @@ typedef struct reader {
     lp_ring *ring;
     int32_t file; /* that is open, or -1 */
     lp_ring_file open;
-    int64_t *file_bytes; /* by file: needed of it, at most */
+    int64_t *file_bytes; /* by file: needed of it, at most; -1: none */
     lp_file_stat opened;
     lp_read_stats stats;
     int64_t done, total;
@@ -130,7 +125,7 @@ static lp_status note_arrival(void *context, int64_t bytes, lp_error *err)
 }
 
 /* Cuts at multiples of the direct unit in the file, so that no unit is read for two chunks. */
-static lp_status read_range(reader *r, const todo *t, int64_t lo, int64_t hi, lp_error *err)
+static lp_status read_range(reader *r, const lp_read_name *t, int64_t lo, int64_t hi, lp_error *err)
 {
     const lp_handle handle = r->s->plan->entry[t->entry].name;
     const int64_t start = t->tensor->file_off;
@@ -145,21 +140,14 @@ static lp_status read_range(reader *r, const todo *t, int64_t lo, int64_t hi, lp
 }
 
 /* The parts of [lo, hi) that have not arrived yet. */
-static lp_status read_absent(reader *r, const todo *t, int64_t lo, int64_t hi, lp_error *err)
+static lp_status read_absent(reader *r, const lp_read_name *t, int64_t lo, int64_t hi, lp_error *err)
 {
-    const lp_track *track = &r->s->track[t->entry];
-    int64_t first;
-    while (lo < hi) {
-        if (!lp_track_overlaps(track, lo, hi, &first))
-            return read_range(r, t, lo, hi, err);
-        if (first > lo)
-            LP_TRY(read_range(r, t, lo, first, err));
-        lo = lp_track_end(track, first);
-    }
+    for (int64_t end; lp_read_absent(&r->s->track[t->entry], &lo, hi, &end); lo = end)
+        LP_TRY(read_range(r, t, lo, end, err));
     return LP_OK;
 }
 
-static lp_status read_name(reader *r, const todo *t, lp_error *err)
+static lp_status read_name(reader *r, const lp_read_name *t, lp_error *err)
 {
     const lp_entry *e = &r->s->plan->entry[t->entry];
     lp_ranges ranges;
@@ -177,60 +165,8 @@ static lp_status read_name(reader *r, const todo *t, lp_error *err)
 
 /* ---- names ---- */
 
-static int by_place(const void *a, const void *b)
-{
-    const lp_checkpoint_tensor *x = ((const todo *)a)->tensor, *y = ((const todo *)b)->tensor;
-    if (x->file != y->file)
-        return x->file < y->file ? -1 : 1;
-    if (x->file_off != y->file_off)
-        return x->file_off < y->file_off ? -1 : 1;
-    return ((const todo *)a)->entry < ((const todo *)b)->entry ? -1 : 1;
-}
-
-lp_status lp_same_tensor(const lp_checkpoint_tensor *want, const lp_checkpoint_tensor *have, lp_error *err)
-{
-    if (have != NULL && have->dtype == want->dtype && have->ndim == want->ndim &&
-        (want->ndim == 0 || memcmp(have->shape, want->shape, (size_t)want->ndim * sizeof *want->shape) == 0))
-        return LP_OK;
-    lp_fail_at(err, LP_E_STALE, want->name, -1,
-               have == NULL ? "stale trace: the checkpoint has no '%s'"
-                            : "stale trace: '%s' has another dtype or shape than when it was recorded",
-               want->name);
-    lp_hint(err, "record again");
-    return LP_E_STALE;
-}
-
-static lp_status list_names(reader *r, todo **out, int64_t *count, lp_error *err)
-{
-    const lp_session *s = r->s;
-    const lp_plan *plan = s->plan;
-    todo *list = lp_allocate(s->alloc, (plan->entry_count + 1) * sizeof *list);
-    if (list == NULL)
-        return lp_fail_memory(err);
-    *out = list;
-    for (uint32_t e = 0; e < plan->entry_count; e++) {
-        if (!s->track[e].is_expected || s->track[e].is_complete || plan->entry[e].use != LP_USE_LOADED)
-            continue;
-        const lp_checkpoint_tensor *want = lp_checkpoint_at(plan->catalogue, plan->entry[e].name);
-        const int64_t index = lp_checkpoint_find(r->checkpoint, want->name);
-        const lp_checkpoint_tensor *have = index < 0 ? NULL : lp_checkpoint_at(r->checkpoint, index);
-        LP_TRY(lp_same_tensor(want, have, err));
-        if (plan->entry[e].reads && (have->file < 0 || have->file_off < 0))
-            return lp_fail_at(err, LP_E_ARGUMENT, want->name, -1,
-                              "'%s' has no file: the checkpoint is a catalogue only", want->name);
-        list[(*count)++] = (todo){e, have};
-        const int64_t needed = plan->entry[e].need_hi - plan->entry[e].need_lo;
-        r->total += needed;
-        if (have->file >= 0)
-            r->file_bytes[have->file] += needed;
-    }
-    if (*count > 0)
-        qsort(list, (size_t)*count, sizeof *list, by_place);
-    return LP_OK;
-}
-
 /* One round over the list; what the budget refuses stays on it. */
-static lp_status read_round(reader *r, todo *list, int64_t *count, lp_error *err)
+static lp_status read_round(reader *r, lp_read_name *list, int64_t *count, lp_error *err)
 {
     int64_t kept = 0;
     lp_status refusal = LP_OK;
@@ -286,13 +222,19 @@ lp_status lp_push_checkpoint_with(lp_session *s, const lp_checkpoint *checkpoint
         .progress = progress,
         .context = context,
     };
-    todo *list = NULL;
+    lp_read_name *list = NULL;
     int64_t count = 0, calls;
     lp_status status = LP_OK;
-    r.file_bytes = lp_allocate_zero(s->alloc, ((size_t)lp_checkpoint_file_count(checkpoint) + 1) * sizeof(int64_t));
-    if (r.file_bytes == NULL)
-        return lp_fail_memory(e);
-    LP_TRY_GOTO(list_names(&r, &list, &count, e), release);
+    const int32_t files = lp_checkpoint_file_count(checkpoint);
+    r.file_bytes = lp_allocate(s->alloc, ((size_t)files + 1) * sizeof *r.file_bytes);
+    list = lp_allocate(s->alloc, ((size_t)s->plan->entry_count + 1) * sizeof *list);
+    if (r.file_bytes == NULL || list == NULL) {
+        status = lp_fail_memory(e);
+        goto release;
+    }
+    LP_TRY_GOTO(lp_read_names(s->plan, s, checkpoint, list, &count, r.file_bytes, e), release);
+    for (int32_t i = 0; i < files; i++)
+        r.total += r.file_bytes[i] > 0 ? r.file_bytes[i] : 0;
     LP_TRY_GOTO(lp_ring_open(&r.ring, s, readers(&r), note_arrival, &r, e), release);
     while (status == LP_OK && count > 0)
         status = read_round(&r, list, &count, e);

@@ -2,6 +2,7 @@
 /* A destination must change when some byte or value that one of its records moves is another one in the rolled source.
  */
 #include "replayer/rolled_verdict.h"
+#include "replayer/read_names.h"
 #include "replayer/rolled_io.h"
 
 #include <fcntl.h>
@@ -21,13 +22,11 @@ typedef struct source {
 static lp_status read_source(const lp_plan *plan, const lp_checkpoint *checkpoint, uint32_t name, source *s,
                              lp_error *err)
 {
-    const lp_checkpoint_tensor *known = lp_checkpoint_at(plan->catalogue, name);
-    const int64_t index = lp_checkpoint_find(checkpoint, known->name);
     const lp_io *io = plan->platform.io;
     if (s->name == name)
         return LP_OK;
-    const lp_checkpoint_tensor *t = index < 0 ? NULL : lp_checkpoint_at(checkpoint, index);
-    LP_TRY(lp_same_tensor(known, t, err));
+    const lp_checkpoint_tensor *t;
+    LP_TRY(lp_find_recorded(plan, checkpoint, name, &t, err));
     s->step = lp_rolled_step(t->dtype);
     void *data = s->data;
     if (!lp_grow(plan->platform.alloc, &data, &s->capacity, t->bytes + s->step, 1))
