@@ -201,47 +201,72 @@ static lp_status judge_edges(derive_pass *p, lp_error *err)
     return LP_OK;
 }
 
-/* Repeatedly takes away derives that wait for nothing; those that are left lie on a cycle, or behind one. */
-static lp_status find_cycles(derive_pass *p, lp_error *err)
+/* Takes away, again and again, derives before which none of those stands that are left. A writer stands before its
+ * readers; the other way round when `backwards`. */
+static lp_status peel(const derive_pass *p, bool backwards, bool *is_left, lp_error *err)
 {
     const uint32_t n = p->rows->nderive;
     const lp_alloc *alloc = p->c->alloc;
     uint32_t *waits = lp_allocate_zero(alloc, n * sizeof *waits), *queue = lp_allocate(alloc, n * sizeof *queue);
-    int64_t *first = lp_allocate_zero(alloc, ((size_t)n + 2) * sizeof *first); /* of the readers of a writer */
-    uint32_t *reader = lp_allocate(alloc, (size_t)p->edges * sizeof *reader);
+    int64_t *first = lp_allocate_zero(alloc, ((size_t)n + 2) * sizeof *first); /* in `later`, of each derive */
+    uint32_t *later = lp_allocate(alloc, (size_t)p->edges * sizeof *later);
     lp_status status = LP_OK;
-    if (waits == NULL || queue == NULL || first == NULL || reader == NULL) {
+    if (waits == NULL || queue == NULL || first == NULL || later == NULL) {
         status = lp_fail_memory(err);
         goto free_graph;
     }
     for (int64_t i = 0; i < p->edges; i++)
-        if (p->edge[i].reader != p->edge[i].writer)
-            first[p->edge[i].writer + 2]++;
+        first[(backwards ? p->edge[i].reader : p->edge[i].writer) + 2]++;
     for (uint32_t d = 0; d <= n; d++)
         first[d + 1] += first[d];
-    for (int64_t i = 0; i < p->edges; i++)
-        if (p->edge[i].reader != p->edge[i].writer) {
-            reader[first[p->edge[i].writer + 1]++] = p->edge[i].reader;
-            waits[p->edge[i].reader]++;
-        }
-    uint32_t done = 0, queued = 0;
+    for (int64_t i = 0; i < p->edges; i++) {
+        const edge e = p->edge[i];
+        const uint32_t before = backwards ? e.reader : e.writer, after = backwards ? e.writer : e.reader;
+        later[first[before + 1]++] = after;
+        waits[after] += before != after && is_left[before];
+    }
+    uint32_t queued = 0;
     for (uint32_t d = 0; d < n; d++)
-        if (waits[d] == 0)
+        if (is_left[d] && waits[d] == 0)
             queue[queued++] = d;
-    for (; done < queued; done++)
-        for (int64_t i = first[queue[done]]; i < first[queue[done] + 1]; i++)
-            if (--waits[reader[i]] == 0)
-                queue[queued++] = reader[i];
-    for (int64_t i = 0; i < p->edges && status == LP_OK; i++)
-        if (p->edge[i].reader != p->edge[i].writer && waits[p->edge[i].reader] > 0 && waits[p->edge[i].writer] > 0)
-            status = note_derive(p, LP_RULE_DERIVE_CYCLE, "", &p->edge[i],
-                                 "which waits for it in turn: neither can run first", err);
+    for (uint32_t done = 0; done < queued; done++) {
+        const uint32_t gone = queue[done];
+        is_left[gone] = false;
+        for (int64_t i = first[gone]; i < first[gone + 1]; i++)
+            if (later[i] != gone && is_left[later[i]] && --waits[later[i]] == 0)
+                queue[queued++] = later[i];
+    }
 
 free_graph:
     lp_release(alloc, waits);
     lp_release(alloc, queue);
     lp_release(alloc, first);
-    lp_release(alloc, reader);
+    lp_release(alloc, later);
+    return status;
+}
+
+/* What is left after peeling from both ends lies on a cycle, or between two. */
+static lp_status find_cycles(derive_pass *p, lp_error *err)
+{
+    const uint32_t n = p->rows->nderive;
+    bool *is_left = lp_allocate(p->c->alloc, n * sizeof *is_left);
+    lp_status status;
+    if (is_left == NULL)
+        return lp_fail_memory(err);
+    for (uint32_t d = 0; d < n; d++)
+        is_left[d] = true;
+    LP_TRY_GOTO(peel(p, false, is_left, err), free_left);
+    LP_TRY_GOTO(peel(p, true, is_left, err), free_left);
+    for (int64_t i = 0; i < p->edges; i++) {
+        const edge *e = &p->edge[i];
+        if (e->reader != e->writer && is_left[e->reader] && is_left[e->writer])
+            LP_TRY_GOTO(
+                note_derive(p, LP_RULE_DERIVE_CYCLE, "", e, "which waits for it in turn: neither can run first", err),
+                free_left);
+    }
+
+free_left:
+    lp_release(p->c->alloc, is_left);
     return status;
 }
 

@@ -49,31 +49,38 @@ static const char *flag_text(uint32_t flags, char buffer[96])
     return buffer + 1;
 }
 
-/* What else a destination declares: it changes no byte, but what waits for it, commits with it or moves with it. */
-static lp_status compare_declarations(lp_differ *d, const lp_destination *a, const lp_destination *b, lp_error *err)
+static lp_status note_declaration(lp_differ *d, const lp_destination *b, const char *what, const char *text,
+                                  lp_error *err)
 {
-    char text[800], is[96], was[96];
-    const char *what = NULL;
-    if (strcmp(a->group, b->group) != 0) {
-        what = "group";
-        snprintf(text, sizeof text, "commit group '%s', was '%s'", b->group, a->group);
-    } else if (a->flags != b->flags) {
-        what = "flags";
-        snprintf(text, sizeof text, "flags %s, were %s", flag_text(b->flags, is), flag_text(a->flags, was));
-    } else if (a->slot_dim != b->slot_dim || a->slot_count != b->slot_count) {
-        what = "slots";
-        snprintf(text, sizeof text, "%d expert slots in dimension %d, were %d in %d", (int)b->slot_count,
-                 (int)b->slot_dim, (int)a->slot_count, (int)a->slot_dim);
-    } else if (a->dummy_bits != b->dummy_bits) {
-        what = "dummy";
-        snprintf(text, sizeof text, "dummy value 0x%" PRIx64 ", was 0x%" PRIx64, b->dummy_bits, a->dummy_bits);
-    }
-    if (what == NULL)
-        return LP_OK;
     bool first;
     const lp_note note = lp_diff_note(d, LP_RULE_DEST_TYPE_CHANGED, b->name, what);
     LP_TRY(lp_findings_note(d->findings, &note, &first, err));
     return first ? lp_findings_text(d->findings, err, "'%s' declares %s", b->name, text) : LP_OK;
+}
+
+/* What else a destination declares: it changes no byte, but what waits for it, commits with it or moves with it. Each
+ * is a finding of its own, so that one which is suppressed does not hide another. */
+static lp_status compare_declarations(lp_differ *d, const lp_destination *a, const lp_destination *b, lp_error *err)
+{
+    char text[800], is[96], was[96];
+    if (strcmp(a->group, b->group) != 0) {
+        snprintf(text, sizeof text, "commit group '%s', was '%s'", b->group, a->group);
+        LP_TRY(note_declaration(d, b, "group", text, err));
+    }
+    if (a->flags != b->flags) {
+        snprintf(text, sizeof text, "flags %s, were %s", flag_text(b->flags, is), flag_text(a->flags, was));
+        LP_TRY(note_declaration(d, b, "flags", text, err));
+    }
+    if (a->slot_dim != b->slot_dim || a->slot_count != b->slot_count) {
+        snprintf(text, sizeof text, "%d expert slots in dimension %d, were %d in %d", (int)b->slot_count,
+                 (int)b->slot_dim, (int)a->slot_count, (int)a->slot_dim);
+        LP_TRY(note_declaration(d, b, "slots", text, err));
+    }
+    if (a->dummy_bits != b->dummy_bits) {
+        snprintf(text, sizeof text, "dummy value 0x%" PRIx64 ", was 0x%" PRIx64, b->dummy_bits, a->dummy_bits);
+        LP_TRY(note_declaration(d, b, "dummy", text, err));
+    }
+    return LP_OK;
 }
 
 static lp_status compare_layouts(lp_differ *d, const lp_destination *a, const lp_destination *b, lp_error *err)
