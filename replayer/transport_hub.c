@@ -77,15 +77,24 @@ static bool turn(lp_hub *hub)
     return true;
 }
 
+static void stop_listening(lp_hub *hub)
+{
+    if (hub->listener >= 0)
+        close(hub->listener);
+    hub->listener = -1;
+}
+
 static void *run(void *context)
 {
     lp_hub *hub = context;
     while (!atomic_load(&hub->is_ending))
-        if (!turn(hub))
-            return NULL; /* connections close with the hub, and every rank sees that */
+        if (!turn(hub)) {
+            stop_listening(hub);
+            lp_rounds_free(&hub->rounds); /* connections end, and every rank sees that */
+            return NULL;
+        }
     /* Whoever comes from now on, such as servers that look for the next senders, must not meet the old ones. */
-    close(hub->listener);
-    hub->listener = -1;
+    stop_listening(hub);
     lp_rounds_end(&hub->rounds);
     /* Ranks close their ends when they have read the last message; a rank that never does is not waited for. */
     const int64_t until = lp_clock_ns() + (int64_t)LINGER_MS * 1000000;
@@ -120,8 +129,7 @@ void lp_hub_close(lp_hub *hub)
     atomic_store(&hub->is_ending, true);
     pthread_join(hub->thread, NULL);
     const lp_alloc *alloc = hub->rounds.alloc;
-    if (hub->listener >= 0)
-        close(hub->listener);
+    stop_listening(hub);
     lp_rounds_free(&hub->rounds);
     lp_release(alloc, hub->polled);
     lp_release(alloc, hub);

@@ -40,8 +40,10 @@ typedef struct local_world {
     int32_t size, senders, open;
     int64_t timeout_ns, gather;
     uint32_t round;
-    bool has_failed;
+    bool has_failed; /* of the round */
     char reason[LP_WIRE_TEXT];
+    int64_t refusals; /* how often a round did not begin in time */
+    char refusal[LP_WIRE_TEXT];
     local_rank *rank;
 } local_world;
 
@@ -79,18 +81,28 @@ static int32_t find_culprit(const local_world *w, int32_t from)
     return at;
 }
 
-/* Waits for a change; after the time-out names who is to blame. The lock is held. */
-static void wait_change(local_rank *r, int64_t since)
+/* Waits for a change; false when the time is over, which says nothing about what has changed. The lock is held. */
+static bool wait_change(local_rank *r, int64_t since)
 {
     local_world *w = r->world;
-    char text[LP_WIRE_TEXT], name[64];
     const int64_t until = since + w->timeout_ns;
     const struct timespec at = {.tv_sec = until / 1000000000, .tv_nsec = until % 1000000000};
-    if (pthread_cond_timedwait(&w->changed, &w->lock, &at) != ETIMEDOUT)
-        return;
+    return pthread_cond_timedwait(&w->changed, &w->lock, &at) != ETIMEDOUT;
+}
+
+static void name_culprit(const local_rank *r, char text[LP_WIRE_TEXT])
+{
+    const local_world *w = r->world;
+    char name[64];
     name_rank(w, find_culprit(w, r->rank), name);
-    snprintf(text, sizeof text, "%s made no progress for %.3g s", name, (double)w->timeout_ns / 1e9);
-    fail_world(w, text);
+    snprintf(text, LP_WIRE_TEXT, "%s made no progress for %.3g s", name, (double)w->timeout_ns / 1e9);
+}
+
+static void blame(local_rank *r)
+{
+    char text[LP_WIRE_TEXT];
+    name_culprit(r, text);
+    fail_world(r->world, text);
 }
 
 static lp_status peer_error(const local_world *w, lp_error *err)
@@ -130,9 +142,10 @@ static lp_status join(void *context, lp_round *round, lp_error *err)
     local_rank *r = context;
     local_world *w = r->world;
     lp_status status = LP_OK;
-    bool all = true;
+    bool all = true, in_time = true;
     pthread_mutex_lock(&w->lock);
     const uint32_t before = w->round;
+    const int64_t refusals = w->refusals;
     const int64_t since = lp_clock_ns();
     r->has_joined = true;
     r->waits_for = IN_JOIN;
@@ -140,17 +153,20 @@ static lp_status join(void *context, lp_round *round, lp_error *err)
         all = all && w->rank[i].has_joined;
     if (all)
         begin_round(w);
-    /* The failure of the last round is over for those who come back. */
-    const bool had_failed = w->has_failed;
-    while (w->round == before && w->open == w->size && (had_failed || !w->has_failed)) {
-        wait_change(r, since);
-        if (had_failed && lp_clock_ns() - since > w->timeout_ns)
-            break;
+    /* The failure of the last round is over for those who come back, whenever it is said. */
+    while (w->round == before && w->open == w->size && w->refusals == refusals) {
+        if (in_time) {
+            in_time = wait_change(r, since);
+            continue;
+        }
+        name_culprit(r, w->refusal);
+        w->refusals++;
+        pthread_cond_broadcast(&w->changed);
     }
     if (w->round == before) {
         r->has_joined = false;
         r->waits_for = LP_WAITS_NOT;
-        status = w->open < w->size ? lp_fail(err, LP_E_PEER, "a rank is gone") : peer_error(w, err);
+        status = lp_fail(err, LP_E_PEER, "%s", w->open < w->size ? "a rank is gone" : w->refusal);
     }
     r->round = w->round;
     r->gather = 0;
@@ -199,6 +215,7 @@ static lp_status gather(void *context, const void *mine, int64_t bytes, const lp
                        (long long)bytes);
     pthread_mutex_lock(&w->lock);
     const int64_t since = lp_clock_ns();
+    lp_release(w->alloc, r->block); /* of a gather that failed */
     r->block = lp_allocate(w->alloc, (size_t)bytes + 1);
     if (r->block == NULL)
         fail_world(w, "out of memory");
@@ -216,8 +233,12 @@ static lp_status gather(void *context, const void *mine, int64_t bytes, const lp
     } else if (is_last && !w->has_failed) {
         fail_world(w, "out of memory");
     }
-    while (w->gather == r->gather && !w->has_failed)
-        wait_change(r, since);
+    for (bool in_time = true; w->gather == r->gather && !w->has_failed;) {
+        if (in_time)
+            in_time = wait_change(r, since);
+        else
+            blame(r);
+    }
     if (w->gather == r->gather)
         status = peer_error(w, err);
     else
@@ -298,14 +319,17 @@ static lp_status wait_ticket(void *context, int64_t ticket, lp_error *err)
     local_world *w = r->world;
     pthread_mutex_lock(&w->lock);
     const int64_t since = lp_clock_ns();
-    for (;;) {
+    for (bool in_time = true;;) {
         const local_message *m = r->posted;
         while (m != NULL && m->ticket != ticket)
             m = m->next;
         if (m == NULL || w->has_failed)
             break;
         r->waits_for = m->what.peer;
-        wait_change(r, since);
+        if (in_time)
+            in_time = wait_change(r, since);
+        else
+            blame(r);
     }
     r->waits_for = LP_WAITS_NOT;
     const lp_status status = w->has_failed ? peer_error(w, err) : LP_OK;
@@ -327,14 +351,10 @@ static lp_status check(void *context, int32_t peer, int64_t since_ns, lp_error *
 {
     local_rank *r = context;
     local_world *w = r->world;
-    char text[LP_WIRE_TEXT], name[64];
     pthread_mutex_lock(&w->lock);
     r->waits_for = peer < 0 ? LP_WAITS_NOT : peer;
-    if (peer >= 0 && lp_clock_ns() - since_ns > w->timeout_ns) {
-        name_rank(w, find_culprit(w, r->rank), name);
-        snprintf(text, sizeof text, "%s made no progress for %.3g s", name, (double)w->timeout_ns / 1e9);
-        fail_world(w, text);
-    }
+    if (peer >= 0 && lp_clock_ns() - since_ns > w->timeout_ns)
+        blame(r);
     const lp_status status = w->has_failed ? peer_error(w, err) : LP_OK;
     pthread_mutex_unlock(&w->lock);
     return status;

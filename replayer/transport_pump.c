@@ -69,9 +69,6 @@ void lp_tcp_end_round(lp_tcp *t)
         free_queue(t, &t->peer[i].in);
         free_queue(t, &t->peer[i].out);
     }
-    for (int32_t i = 0; i < t->stranger_count; i++)
-        close(t->stranger[i].fd);
-    t->stranger_count = 0;
     free_tickets(t);
     lp_release(t->alloc, t->peer);
     lp_release(t->alloc, t->block);
@@ -80,6 +77,13 @@ void lp_tcp_end_round(lp_tcp *t)
     t->block = NULL;
     t->gathered = NULL;
     t->round.world = 0;
+}
+
+void lp_tcp_drop_strangers(lp_tcp *t)
+{
+    for (int32_t i = 0; i < t->stranger_count; i++)
+        close(t->stranger[i].fd);
+    t->stranger_count = 0;
 }
 
 /* ---- control ---- */
@@ -95,10 +99,11 @@ static bool take_round(lp_tcp *t, const lp_wire_head *head, const uint8_t *body)
     t->block = lp_allocate_zero(t->alloc, (size_t)world * sizeof *t->block);
     if (t->peer == NULL || t->block == NULL)
         return false;
+    for (int32_t i = 0; i < world; i++)
+        t->peer[i].fd = -1;
     t->round = (lp_round){.rank = head->argument, .world = world, .number = head->round};
     for (int32_t i = 0; i < world; i++) {
         const uint8_t *row = body + (int64_t)i * LP_WIRE_MEMBER_BYTES;
-        t->peer[i].fd = -1;
         if (!lp_wire_get_hello(row, &t->peer[i].who.hello))
             return false;
         memcpy(t->peer[i].who.host, row + LP_WIRE_HELLO_BYTES, LP_WIRE_NAME);
@@ -110,24 +115,36 @@ static bool take_round(lp_tcp *t, const lp_wire_head *head, const uint8_t *body)
     return true;
 }
 
+/* Whether the sizes of all blocks add up to what came. */
+static bool is_whole(const uint8_t *body, int64_t bytes, int32_t world)
+{
+    int64_t left = bytes - 8 * (int64_t)world;
+    for (int32_t i = 0; i < world && left >= 0; i++) {
+        const int64_t block = lp_wire_get_i64(body + 8 * i);
+        if (block < 0 || block > left)
+            return false;
+        left -= block;
+    }
+    return left == 0;
+}
+
+/* `gathered` is set when everybody's blocks are there, and not before: the caller's thread believes it. */
 static bool take_gathered(lp_tcp *t, const lp_wire_head *head, const uint8_t *body)
 {
     int64_t off = 8 * (int64_t)t->round.world;
-    if (t->gathered != NULL || t->waits_for != LP_WAITS_GATHER || head->bytes < off)
+    if (t->gathered != NULL || t->waits_for != LP_WAITS_GATHER || !is_whole(body, head->bytes, t->round.world))
         return false;
-    t->gathered = lp_allocate(t->alloc, (size_t)head->bytes + 1);
-    if (t->gathered == NULL)
+    uint8_t *copy = lp_allocate(t->alloc, (size_t)head->bytes + 1);
+    if (copy == NULL)
         return false;
-    memcpy(t->gathered, body, (size_t)head->bytes);
-    t->gathered_bytes = head->bytes;
+    memcpy(copy, body, (size_t)head->bytes);
     for (int32_t i = 0; i < t->round.world; i++) {
-        const int64_t bytes = lp_wire_get_i64(t->gathered + 8 * i);
-        if (bytes < 0 || bytes > head->bytes - off)
-            return false;
-        t->block[i] = (lp_block){t->gathered + off, bytes};
+        const int64_t bytes = lp_wire_get_i64(copy + 8 * i);
+        t->block[i] = (lp_block){copy + off, bytes};
         off += bytes;
     }
-    return off == head->bytes;
+    t->gathered = copy;
+    return true;
 }
 
 static bool answer(lp_tcp *t)

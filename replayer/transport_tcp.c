@@ -90,7 +90,7 @@ static lp_status gather(void *context, const void *mine, int64_t bytes, const lp
         const bool changed = wait_until(t, until);
         if (t->patience != patience)
             until = lp_clock_ns() + 2 * t->stall_ns + grace_ns(t);
-        else if (!changed)
+        else if (!changed && t->gathered == NULL)
             lp_tcp_fail(t, "the meeting point does not answer");
         patience = t->patience;
     }
@@ -136,16 +136,19 @@ static lp_status start(void *context, const lp_transfer *transfer, int64_t count
 {
     lp_tcp *t = context;
     lp_ticket *ticket = lp_allocate_zero(t->alloc, sizeof *ticket);
-    if (ticket == NULL)
-        return lp_fail_memory(err);
+    lp_status status = LP_OK;
     pthread_mutex_lock(&t->lock);
-    ticket->number = ++t->ticket_number;
-    ticket->next = t->ticket;
-    t->ticket = ticket;
-    lp_status status = t->has_failed      ? peer_error(t, err)
-                       : t->has_cancelled ? lp_fail(err, LP_E_MISUSE, "messages of this round were cancelled")
-                                          : post(t, transfer, count, ticket, err);
-    *number = ticket->number;
+    *number = ++t->ticket_number;
+    if (ticket == NULL) {
+        status = lp_fail_memory(err);
+    } else {
+        ticket->number = *number;
+        ticket->next = t->ticket;
+        t->ticket = ticket;
+        status = t->has_failed      ? peer_error(t, err)
+                 : t->has_cancelled ? lp_fail(err, LP_E_MISUSE, "messages of this round were cancelled")
+                                    : post(t, transfer, count, ticket, err);
+    }
     if (status == LP_OK)
         lp_tcp_wake(t);
     else
@@ -175,6 +178,8 @@ static void wait_for(lp_tcp *t, lp_ticket *ticket)
     while (ticket->left > 0 && !t->has_failed) {
         t->waits_for = waits_for(t, ticket);
         const bool changed = wait_until(t, since + t->stall_ns + (has_complained ? t->stall_ns / 4 + grace_ns(t) : 0));
+        if (ticket->left == 0)
+            break;
         if (ticket->moved != moved || t->patience != patience) {
             moved = ticket->moved;
             patience = t->patience;
@@ -291,6 +296,7 @@ static void close_tcp(void *context)
         pthread_join(t->thread, NULL);
     }
     lp_tcp_end_round(t);
+    lp_tcp_drop_strangers(t);
     lp_wire_close(&t->control);
     lp_hub_close(t->hub);
     if (t->listener >= 0)

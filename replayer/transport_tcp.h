@@ -83,8 +83,7 @@ typedef struct lp_tcp {
     int64_t complained_ns; /* about what goes another way */
     int64_t patience;      /* how often the meeting point found nobody to blame */
     uint8_t *gathered;     /* body of the last answer to gather; NULL until it comes */
-    int64_t gathered_bytes;
-    lp_block *block; /* by rank */
+    lp_block *block;       /* by rank */
     char name[128];
 } lp_tcp;
 
@@ -93,6 +92,9 @@ void lp_tcp_fail(lp_tcp *t, const char *reason); /* of this round: the first rea
 void lp_tcp_wake(lp_tcp *t);
 void lp_tcp_cancel(lp_tcp *t);    /* the messages that are under way */
 void lp_tcp_end_round(lp_tcp *t); /* closes what belongs to it */
+/* Connections of which it is not known yet who they are. They outlive a round: a peer may have heard of the next one
+ * before this rank does. */
+void lp_tcp_drop_strangers(lp_tcp *t);
 void *lp_tcp_run(void *tcp);
 
 #endif

@@ -5,10 +5,12 @@
 
 #include "replayer/transport_wire.h"
 
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 enum { RANKS = 5, ROUNDS = 4, LARGE = 3 << 20 };
+static const int64_t PATIENCE_NS = 120LL * 1000000000; /* nothing that goes well waits for it */
 
 typedef struct member {
     lp_transport transport;
@@ -115,8 +117,8 @@ static void open_rank(member *m)
                               .rank = m->rank < 2 ? m->rank : m->rank - 2,
                               .size = m->rank < 2 ? 2 : RANKS - 2,
                               .listener = m->rank == 0 ? m->listener : 0,
-                              .join_ns = 20000000000,
-                              .stall_ns = 20000000000};
+                              .join_ns = PATIENCE_NS,
+                              .stall_ns = PATIENCE_NS};
     if (!m->is_local)
         check(m, lp_transport_tcp(&m->transport, &o, &err) == LP_OK);
 }
@@ -161,7 +163,7 @@ static void run_all(bool is_local)
     int32_t port = 0;
     int listener = -1;
     if (is_local)
-        assert_ok(lp_transport_local(local, RANKS, 2, 20000000000, NULL, ERR));
+        assert_ok(lp_transport_local(local, RANKS, 2, PATIENCE_NS, NULL, ERR));
     else
         listener = lp_socket_listen("127.0.0.1", 0, &port, NULL);
     for (int i = 0; i < RANKS; i++) {
@@ -198,6 +200,34 @@ static void everything_arrives_inside_a_process(void **state)
     run_all(true);
 }
 
+/* ---- memory, counted ---- */
+
+typedef struct meter {
+    pthread_mutex_t lock;
+    int64_t now, peak;
+} meter;
+
+/* Sizes stand before the blocks. */
+static void *metered_resize(void *context, void *old, size_t bytes)
+{
+    meter *m = context;
+    size_t *head = old == NULL ? NULL : (size_t *)old - 2;
+    const int64_t before = head == NULL ? 0 : (int64_t)head[0];
+    if (bytes == 0) {
+        free(head);
+        head = NULL;
+    } else {
+        head = realloc(head, bytes + 2 * sizeof *head);
+        assert_non_null(head);
+        head[0] = bytes;
+    }
+    pthread_mutex_lock(&m->lock);
+    m->now += (int64_t)bytes - before;
+    m->peak = m->now > m->peak ? m->now : m->peak;
+    pthread_mutex_unlock(&m->lock);
+    return head == NULL ? NULL : head + 2;
+}
+
 /* ---- addresses ---- */
 
 static void one_rank_alone_needs_nobody(void **state)
@@ -216,18 +246,67 @@ static void one_rank_alone_needs_nobody(void **state)
     lp_transport_close(NULL);
 }
 
+static void *join_once(void *context)
+{
+    member *m = context;
+    lp_round round;
+    lp_error err;
+    check(m, m->transport.join(m->transport.context, &round, &err) == LP_OK);
+    return NULL;
+}
+
+/* A rank that waits for the next round hears nothing of what another still says of the last one. */
+static void a_failure_is_that_of_its_round(void **state)
+{
+    (void)state;
+    meter used = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    const lp_alloc alloc = {.size = sizeof alloc, .context = &used, .resize = metered_resize};
+    const lp_platform platform = {.alloc = &alloc};
+    lp_transport local[2];
+    pthread_t thread[2];
+    member m[2] = {{.rank = 0}, {.rank = 1}};
+    assert_ok(lp_transport_local(local, 2, 1, PATIENCE_NS, &platform, ERR));
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < 2; i++) {
+            m[i].transport = local[i];
+            assert_int_equal(pthread_create(&thread[i], NULL, join_once, &m[i]), 0);
+            if (round == 1 && i == 0) {
+                const lp_block *all;
+                lp_error err;
+                lp_sleep_ms(20); /* by now it waits, most likely */
+                (local[1].fail)(local[1].context, "it was too late");
+                for (int k = 0; k < 2; k++)
+                    assert_int_equal(local[1].gather(local[1].context, "x", 1, &all, &err), LP_E_PEER);
+            }
+        }
+        for (int i = 0; i < 2; i++)
+            pthread_join(thread[i], NULL);
+    }
+    for (int i = 0; i < 2; i++) {
+        assert_null(m[i].failure);
+        lp_transport_close(&local[i]);
+    }
+    assert_int_equal(used.now, 0);
+}
+
 static void nobody_listens(void **state)
 {
     (void)state;
     lp_transport t;
     lp_error err;
-    int32_t port = 0;
-    const int fd = lp_socket_listen("127.0.0.1", 0, &port, NULL);
-    close(fd);
-    const lp_tcp_options o = {.host = "127.0.0.1", .port = port, .size = 1, .join_ns = 200000000};
+    /* Bound and not listening: nobody else can get the port meanwhile. */
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof at;
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(bind(fd, (const struct sockaddr *)&at, sizeof at), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &bytes), 0);
+    const lp_tcp_options o = {.host = "127.0.0.1", .port = ntohs(at.sin_port), .size = 1, .join_ns = 200000000};
     assert_int_equal(lp_transport_tcp(&t, &o, &err), LP_E_PEER);
     assert_non_null(strstr(err.text, "cannot reach '127.0.0.1'"));
-    const lp_tcp_options bad = {.host = "no-such-host.invalid", .port = 1, .size = 1, .join_ns = 1};
+    close(fd);
+    char name[80] = {0}; /* longer than a name may be: the resolver knows that without asking anybody */
+    memset(name, 'x', sizeof name - 1);
+    const lp_tcp_options bad = {.host = name, .port = 1, .size = 1, .join_ns = 1};
     assert_int_not_equal(lp_transport_tcp(&t, &bad, &err), LP_OK);
 }
 
@@ -304,7 +383,7 @@ static void memory_may_run_out_anywhere(void **state)
                 poor p[2];
                 pthread_t thread[2];
                 lp_transport local[2];
-                assert_ok(lp_transport_local(local, 2, 1, 20000000000, NULL, ERR));
+                assert_ok(lp_transport_local(local, 2, 1, PATIENCE_NS, NULL, ERR));
                 for (int i = 0; i < 2; i++) {
                     p[i] = (poor){.transport = local[i],
                                   .trace = t,
@@ -335,32 +414,6 @@ static void memory_may_run_out_anywhere(void **state)
 
 /* ---- memory is what is stated ---- */
 
-typedef struct meter {
-    pthread_mutex_t lock;
-    int64_t now, peak;
-} meter;
-
-/* Sizes stand before the blocks. */
-static void *metered_resize(void *context, void *old, size_t bytes)
-{
-    meter *m = context;
-    size_t *head = old == NULL ? NULL : (size_t *)old - 2;
-    const int64_t before = head == NULL ? 0 : (int64_t)head[0];
-    if (bytes == 0) {
-        free(head);
-        head = NULL;
-    } else {
-        head = realloc(head, bytes + 2 * sizeof *head);
-        assert_non_null(head);
-        head[0] = bytes;
-    }
-    pthread_mutex_lock(&m->lock);
-    m->now += (int64_t)bytes - before;
-    m->peak = m->now > m->peak ? m->now : m->peak;
-    pthread_mutex_unlock(&m->lock);
-    return head == NULL ? NULL : head + 2;
-}
-
 /* Two buckets a side, and little else: the transport's memory and that of both syncs, together. */
 static void a_sync_takes_two_buckets_a_side(void **state)
 {
@@ -376,7 +429,7 @@ static void a_sync_takes_two_buckets_a_side(void **state)
         lp_transport local[2];
         pthread_t thread[2];
         poor p[2];
-        assert_ok(lp_transport_local(local, 2, 1, 20000000000, &platform, ERR));
+        assert_ok(lp_transport_local(local, 2, 1, PATIENCE_NS, &platform, ERR));
         for (int i = 0; i < 2; i++) {
             p[i] = (poor){.transport = local[i],
                           .trace = t,
@@ -407,9 +460,13 @@ static void a_sync_takes_two_buckets_a_side(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(everything_arrives_inside_a_process), cmocka_unit_test(everything_arrives_over_sockets),
-        cmocka_unit_test(one_rank_alone_needs_nobody),         cmocka_unit_test(nobody_listens),
-        cmocka_unit_test(memory_may_run_out_anywhere),         cmocka_unit_test(a_sync_takes_two_buckets_a_side),
+        cmocka_unit_test(everything_arrives_inside_a_process),
+        cmocka_unit_test(everything_arrives_over_sockets),
+        cmocka_unit_test(one_rank_alone_needs_nobody),
+        cmocka_unit_test(a_failure_is_that_of_its_round),
+        cmocka_unit_test(nobody_listens),
+        cmocka_unit_test(memory_may_run_out_anywhere),
+        cmocka_unit_test(a_sync_takes_two_buckets_a_side),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
