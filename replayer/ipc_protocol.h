@@ -19,7 +19,7 @@ enum {
     LP_IPC_DEVICE_BYTES = 64, /* the name of a device, with its NUL */
     LP_IPC_HANDLE_BYTES = 64, /* of a handle to device memory */
     LP_IPC_ALIGN = 512,       /* of storages in memory of ours */
-    LP_IPC_TIMEOUT_MS = 2000
+    LP_IPC_TIMEOUT_MS = 10000
 };
 
 typedef enum lp_ipc_type {

@@ -265,33 +265,43 @@ static void accept_client(lp_server *s)
         (client){.fd = fd, .pid = pid, .deadline_ns = lp_session_clock() + (int64_t)s->timeout_ms * 1000000};
 }
 
-/* Drops those who said nothing in time; milliseconds to the next such moment, -1: there is none. */
-static int32_t expire(lp_server *s)
+static bool is_strange(const client *c)
+{
+    return c->fd >= 0 && !c->is_attached;
+}
+
+/* Milliseconds until a client has said nothing for too long, -1: there is none that may. */
+static int32_t next_deadline(const lp_server *s)
 {
     const int64_t now = lp_session_clock();
     int64_t next = INT64_MAX;
-    for (int32_t i = 0; i < s->client_limit; i++) {
-        const client *c = &s->client[i];
-        if (c->fd < 0 || c->is_attached)
-            continue;
-        if (c->deadline_ns <= now)
+    for (int32_t i = 0; i < s->client_limit; i++)
+        if (is_strange(&s->client[i]) && s->client[i].deadline_ns < next)
+            next = s->client[i].deadline_ns;
+    return next == INT64_MAX ? -1 : next <= now ? 0 : (int32_t)((next - now) / 1000000 + 1);
+}
+
+/* Drops those who had said nothing by `now`. */
+static void expire(lp_server *s, int64_t now)
+{
+    for (int32_t i = 0; i < s->client_limit; i++)
+        if (is_strange(&s->client[i]) && s->client[i].deadline_ns <= now)
             drop(s, i);
-        else if (c->deadline_ns < next)
-            next = c->deadline_ns;
-    }
-    return next == INT64_MAX ? -1 : (int32_t)((next - now) / 1000000 + 1);
 }
 
 lp_status lp_serve_step(lp_server *s, int32_t timeout_ms, lp_error *err)
 {
     struct epoll_event event[EVENTS];
-    int32_t wait = expire(s);
+    int32_t wait = next_deadline(s);
     if (s->is_deaf) {
         listen_again(s);
         wait = wait < 0 || wait > 100 ? 100 : wait;
     }
     if (timeout_ms >= 0 && (wait < 0 || timeout_ms < wait))
         wait = timeout_ms;
+    /* Judged by the clock before the look at what has come: a server that was kept from its work is not to blame its
+     * clients for it. */
+    const int64_t begin = lp_session_clock();
     const int count = epoll_wait(s->epoll, event, EVENTS, wait);
     if (count < 0)
         return errno == EINTR ? LP_OK : lp_fail_errno(err, errno, "wait for clients at", s->path);
@@ -302,6 +312,8 @@ lp_status lp_serve_step(lp_server *s, int32_t timeout_ms, lp_error *err)
         else if (s->client[who - 1].fd >= 0)
             serve_client(s, (int32_t)who - 1);
     }
+    if (count < EVENTS)
+        expire(s, begin);
     return LP_OK;
 }
 

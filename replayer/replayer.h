@@ -439,7 +439,7 @@ typedef struct lp_serve_options {
     int64_t experts_epoch;  /* lp_plan_epoch of the plan that loaded it */
     bool any_user;          /* let other users attach; by default only processes of this effective user */
     int32_t clients;        /* most at a time; 0: 64 */
-    int32_t timeout_ms;     /* for a new client to say what it wants; 0: 2,000 */
+    int32_t timeout_ms;     /* for a new client to say what it wants; 0: 10,000 */
     const lp_platform *platform;
 } lp_serve_options;
 
@@ -466,7 +466,7 @@ typedef struct lp_attach_options {
     const char *device;     /* NULL or "cpu", or "cuda:N" */
     bool write;             /* map for writing; host memory is mapped read-only otherwise */
     bool any_user;          /* trust a server of another user */
-    int32_t timeout_ms;     /* for each answer of the server; 0: 2,000 */
+    int32_t timeout_ms;     /* for each answer of the server; 0: 10,000 */
     const lp_platform *platform;
 } lp_attach_options;
 

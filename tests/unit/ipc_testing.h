@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { ALLOCATIONS_MAX = 64 };
+enum { ALLOCATIONS_MAX = 64, PATIENCE_MS = 120000 /* nothing that goes well waits for it */ };
 
 /* ---- a device that is host memory: a handle says which descriptor of which process to open ---- */
 
@@ -254,6 +254,7 @@ static inline void open_served(served *v, uint64_t seed, const lp_ipc_device *de
     const lp_destination_memory *list = lp_shared_list(v->shared, &count);
     load_into(&v->w, list, count, &v->first, LP_COLD);
     o.content = CONTENT_A;
+    o.timeout_ms = o.timeout_ms == 0 ? PATIENCE_MS : o.timeout_ms;
     assert_ok(&v->w, lp_serve_open(&v->server, v->path, v->shared, &o, &v->w.err));
     start_server(v);
 }
@@ -274,13 +275,13 @@ static inline lp_status attach_as(served *v, lp_attachment **a, const uint8_t *c
 {
     *a = NULL;
     memset(&v->err, 0, sizeof v->err);
-    return lp_attach(a, v->path, v->w.trace, NULL, &(lp_attach_options){.content = content, .write = write}, &v->err);
+    const lp_attach_options o = {.content = content, .write = write, .timeout_ms = PATIENCE_MS};
+    return lp_attach(a, v->path, v->w.trace, NULL, &o, &v->err);
 }
 
-/* Polls for up to two seconds. */
 static inline bool becomes_true(bool (*is_true)(const lp_attachment *a), const lp_attachment *a)
 {
-    for (int i = 0; i < 1000; i++) {
+    for (int i = 0; i < PATIENCE_MS / 2; i++) {
         if (is_true(a))
             return true;
         usleep(2000);
@@ -294,6 +295,14 @@ static inline int open_descriptors(void)
     for (int fd = 0; fd < 1024; fd++)
         count += fcntl(fd, F_GETFD) >= 0;
     return count;
+}
+
+/* The server closes connections in its own time. */
+static inline void assert_descriptors_become(int count)
+{
+    for (int i = 0; i < PATIENCE_MS / 2 && open_descriptors() != count; i++)
+        usleep(2000);
+    assert_int_equal(open_descriptors(), count);
 }
 
 #endif

@@ -48,7 +48,7 @@ static void test_the_key_is_strict(void **state)
     assert_int_equal(attach_as(&v, &a, nothing, false), LP_E_MISMATCH);
     assert_int_equal(attach_as(&v, &a, CONTENT_A, false), LP_E_MISMATCH);
     assert_non_null(strstr(v.err.text, "serves weights by expert map 5"));
-    const lp_attach_options right = {.content = CONTENT_A, .experts_epoch = 5};
+    const lp_attach_options right = {.content = CONTENT_A, .experts_epoch = 5, .timeout_ms = PATIENCE_MS};
     assert_ok(&v, lp_attach(&a, v.path, v.w.trace, NULL, &right, &v.err));
     lp_attachment_close(a);
 
@@ -101,7 +101,7 @@ static void test_reload_under_a_lease(void **state)
     const lp_destination_memory *seen = lp_attachment_list(reader, &count);
     assert_holds(&v.w, seen, count, &v.second);
     assert_int_equal(attach_as(&v, &late, CONTENT_A, false), LP_E_MISMATCH);
-    const lp_attach_options right = {.content = CONTENT_B, .experts_epoch = 9};
+    const lp_attach_options right = {.content = CONTENT_B, .experts_epoch = 9, .timeout_ms = PATIENCE_MS};
     assert_ok(&v, lp_attach(&late, v.path, v.w.trace, NULL, &right, &v.err));
     lp_attachment_close(late);
 
@@ -301,7 +301,7 @@ static void test_device_memory(void **state)
     fake_device f = {.fail_at = 0}, g = {.fail_at = 0};
     const lp_ipc_device table = fake_table(&f, "GPU-7"), theirs = fake_table(&g, "GPU-7");
     const lp_ipc_device wrong = fake_table(&g, "GPU-8");
-    const lp_attach_options o = {.content = CONTENT_A, .write = true};
+    const lp_attach_options o = {.content = CONTENT_A, .write = true, .timeout_ms = PATIENCE_MS};
     (void)state;
     open_served(&v, 8, &table, NULL);
     assert_int_equal(f.open, 1);
@@ -353,7 +353,7 @@ static void test_memory_of_a_plan(void **state)
     assert_int_equal(lp_shared_of(&shared, plan, NULL, &v.err), LP_E_UNSUPPORTED);
     assert_ok(&v, lp_serve_open(&v.server, v.path, shared, &(lp_serve_options){.content = CONTENT_B}, &v.err));
     start_server(&v);
-    const lp_attach_options o = {.content = CONTENT_B};
+    const lp_attach_options o = {.content = CONTENT_B, .timeout_ms = PATIENCE_MS};
     assert_ok(&v, lp_attach_on(&a, v.path, v.w.trace, NULL, &o, &theirs, &v.err));
     assert_int_equal(g.open, 2);
     from = lp_attachment_list(a, &count);
