@@ -222,11 +222,4 @@ static inline void faulty_io_init(faulty_io *f, int64_t countdown, int error)
                        .unlink = faulty_unlink};
 }
 
-static inline double seconds_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 #endif

@@ -420,8 +420,8 @@ static void test_direct_reads(void **state)
         if (kind == 3 || kind == 4) { /* through the cache after all: exactly what is needed, or whole units of it */
             assert_non_null(strstr(b.log, kind == 3 ? "a direct read was refused" : "cannot be opened for direct"));
             assert_true(b.f.direct_reads <= (kind == 3 ? 12 : 0));
-        } else {
-            assert_non_null(strstr(b.log, "0% in the cache, read directly"));
+        } else { /* some pages may have stayed */
+            assert_non_null(strstr(b.log, "% in the cache, read directly"));
             assert_true(b.f.direct_reads > 0);
         }
         if (kind != 4)

@@ -105,7 +105,7 @@ static void moved_experts_are_those_of_a_cold_start(void **state)
             shuffle(logical[i], (uint64_t)(i * 977 + staging));
             maps[i] = (lp_expert_map){logical[i], ALL, i + 1};
         }
-        assert_ok(lp_transport_local(transport, RANKS, RANKS, 20000000000, NULL, ERR));
+        assert_ok(lp_transport_local(transport, RANKS, RANKS, 120000000000, NULL, ERR));
         for (int i = 0; i < RANKS; i++) {
             m[i] = (member){.transport = transport[i], .trace = t, .maps = maps, .staging = staging};
             m[i].memory = bind_rank(t, i);

@@ -358,7 +358,7 @@ static void a_byte_that_no_sender_holds_is_named(void **state)
                .is_sharded = true,
                .options = {.mode = LP_SYNC_SLICED, .bucket = 4096},
                .load = LP_COLD,
-               .timeout_ns = 20000000000};
+               .timeout_ns = 120000000000};
     open_world(&w, 1);
     w.server = record_layout(w.model, 1, 2, false);
     w.trainer = record_ranks(w.model, 2, 1, true, true); /* rank 1 alone would do; rank 0 lacks half of the experts */
@@ -437,7 +437,7 @@ static void start_world(const lp_trace *t, const payload *p, int ranks, const ch
     starter x[RANKS_MAX];
     lp_transport transport[RANKS_MAX];
     pthread_t thread[RANKS_MAX];
-    assert_ok(lp_transport_local(transport, ranks, ranks, 20000000000, NULL, ERR));
+    assert_ok(lp_transport_local(transport, ranks, ranks, 120000000000, NULL, ERR));
     for (int i = 0; i < ranks; i++) {
         x[i] = (starter){.transport = transport[i], .trace = t, .path = path, .bucket = bucket};
         x[i].memory = bind_rank(t, i);
