@@ -270,23 +270,30 @@ static lp_status provenance_column(lp_stored *s, lp_unpacker *in, lp_column *col
     return LP_OK;
 }
 
-static lp_status add_provenance(lp_stored *s, int64_t scope, lp_record *record, lp_derive *derive, lp_refusal *refusal,
-                                const lp_rows *rows, lp_error *err)
+/* Rows of a scope of its own, so that they can be written. */
+typedef struct own_rows {
+    lp_record *record;
+    lp_derive *derive;
+    lp_refusal *refusal;
+    int64_t records, derives, refusals;
+} own_rows;
+
+static lp_status add_provenance(lp_stored *s, int64_t scope, const own_rows *own, lp_error *err)
 {
     lp_status status;
     uint8_t *raw = NULL;
     lp_unpacker in;
     lp_column column = {.alloc = s->alloc};
     LP_TRY(lp_stored_unpack(s, &s->scope[scope].provenance, "provenance of scope", scope, &raw, &in, err));
-    LP_TRY_GOTO(provenance_column(s, &in, &column, rows->nrecord, err), release);
-    for (uint32_t i = 0; i < rows->nrecord && !in.failed; i++)
-        record[i].provenance = (uint32_t)column.value[i];
-    LP_TRY_GOTO(provenance_column(s, &in, &column, rows->nderive, err), release);
-    for (uint32_t i = 0; i < rows->nderive && !in.failed; i++)
-        derive[i].provenance = (uint32_t)column.value[i];
-    LP_TRY_GOTO(provenance_column(s, &in, &column, rows->nrefusal, err), release);
-    for (uint32_t i = 0; i < rows->nrefusal && !in.failed; i++)
-        refusal[i].provenance = (uint32_t)column.value[i];
+    LP_TRY_GOTO(provenance_column(s, &in, &column, own->records, err), release);
+    for (int64_t i = 0; i < own->records && !in.failed; i++)
+        own->record[i].provenance = (uint32_t)column.value[i];
+    LP_TRY_GOTO(provenance_column(s, &in, &column, own->derives, err), release);
+    for (int64_t i = 0; i < own->derives && !in.failed; i++)
+        own->derive[i].provenance = (uint32_t)column.value[i];
+    LP_TRY_GOTO(provenance_column(s, &in, &column, own->refusals, err), release);
+    for (int64_t i = 0; i < own->refusals && !in.failed; i++)
+        own->refusal[i].provenance = (uint32_t)column.value[i];
     status = finish(s, &in, "provenance of scope", scope, err);
 release:
     lp_release(s->alloc, raw);
@@ -308,35 +315,36 @@ lp_status lp_stored_expand(void *context, const lp_trace *t, int32_t scope_index
         rows->dest = set->rows;
         rows->ndest = (uint32_t)set->stored.rows;
     }
-    lp_record *record = lp_arena_get(arena, (size_t)at->records * sizeof *record);
-    if (record == NULL)
+    own_rows own = {.records = at->records};
+    own.record = lp_arena_get(arena, (size_t)own.records * sizeof *own.record);
+    if (own.record == NULL)
         return lp_fail_memory(err);
-    LP_TRY(lp_stored_records(s, t, scope_index, rows->ndest, record, err));
-    rows->record = record;
-    rows->nrecord = (uint32_t)at->records;
+    LP_TRY(lp_stored_records(s, t, scope_index, rows->ndest, own.record, err));
+    rows->record = own.record;
+    rows->nrecord = (uint32_t)own.records;
     /* Copies, because provenance may differ between scopes that share a set. */
-    lp_derive *derive = NULL;
-    lp_refusal *refusal = NULL;
     if (at->derives >= 0) {
         lp_stored_set *set = &s->derives[at->derives];
         LP_TRY(unpack_set(s, SET_DERIVES, set, at->derives, err));
-        derive = lp_arena_copy(arena, set->rows, (size_t)set->stored.rows * sizeof *derive);
-        if (derive == NULL)
+        own.derives = set->stored.rows;
+        own.derive = lp_arena_copy(arena, set->rows, (size_t)own.derives * sizeof *own.derive);
+        if (own.derive == NULL)
             return lp_fail_memory(err);
-        rows->derive = derive;
-        rows->nderive = (uint32_t)set->stored.rows;
+        rows->derive = own.derive;
+        rows->nderive = (uint32_t)own.derives;
     }
     if (at->refusals >= 0) {
         lp_stored_set *set = &s->refusals[at->refusals];
         LP_TRY(unpack_set(s, SET_REFUSALS, set, at->refusals, err));
-        refusal = lp_arena_copy(arena, set->rows, (size_t)set->stored.rows * sizeof *refusal);
-        if (refusal == NULL)
+        own.refusals = set->stored.rows;
+        own.refusal = lp_arena_copy(arena, set->rows, (size_t)own.refusals * sizeof *own.refusal);
+        if (own.refusal == NULL)
             return lp_fail_memory(err);
-        rows->refusal = refusal;
-        rows->nrefusal = (uint32_t)set->stored.rows;
+        rows->refusal = own.refusal;
+        rows->nrefusal = (uint32_t)own.refusals;
     }
     if (at->provenance.frame != NULL)
-        return add_provenance(s, scope_index, record, derive, refusal, rows, err);
+        return add_provenance(s, scope_index, &own, err);
     return LP_OK;
 }
 
