@@ -183,7 +183,7 @@ static void move_words(const lp_piece *p, const table *t, int64_t row, int64_t r
         const uint8_t *from = src + t->src[i];                                                                         \
         uint8_t *to = dst + t->dst[i];                                                                                 \
         for (int64_t k = column; k < columns; k++)                                                                     \
-            copy;                                                                                                      \
+            (copy);                                                                                                    \
     }                                                                                                                  \
     break
     switch (p->run) {

@@ -49,9 +49,10 @@ static lp_status write_rows(lp_outfile *f, int64_t rows, lp_error *err)
 {
     uint8_t row[COLUMNS];
     char header[128] = {0};
+    const int64_t bytes = rows * COLUMNS;
     const int n = snprintf(header + 8, sizeof header - 8,
                            "{\"w\":{\"dtype\":\"U8\",\"shape\":[%lld,%d],\"data_offsets\":[0,%lld]}}", (long long)rows,
-                           COLUMNS, (long long)(rows * COLUMNS));
+                           COLUMNS, (long long)bytes);
     header[0] = (char)n;
     LP_TRY(lp_outfile_write(f, header, 8 + n, err));
     for (int64_t i = 0; i < rows; i++) {

@@ -35,12 +35,12 @@ lp_status lp_json_fail(lp_json *j, int64_t off, const char *format, ...)
     va_start(args, format);
     vsnprintf(reason, sizeof reason, format, args);
     va_end(args);
-    const long long at = (long long)(j->base + off);
+    const int64_t at = j->base + off;
     if (j->tensor == NULL)
-        return lp_fail_at(j->err, LP_E_CORRUPT, j->path, at, "bad %s in '%s' at byte %lld: %s", j->what, j->path, at,
-                          reason);
+        return lp_fail_at(j->err, LP_E_CORRUPT, j->path, at, "bad %s in '%s' at byte %lld: %s", j->what, j->path,
+                          (long long)at, reason);
     return lp_fail_at(j->err, LP_E_CORRUPT, j->path, at, "bad %s in '%s' at byte %lld: tensor '%s': %s", j->what,
-                      j->path, at, lp_show_name(name, j->tensor, j->tensor_bytes), reason);
+                      j->path, (long long)at, lp_show_name(name, j->tensor, j->tensor_bytes), reason);
 }
 
 static void skip_space(lp_json *j)
