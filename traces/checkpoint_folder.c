@@ -35,9 +35,50 @@ static void consider(candidates *c, const char *name, const char *preferred)
     }
 }
 
+/* What stands in folders without a checkpoint that can be read, and what to do about it. */
+static const struct {
+    const char *suffix, *what;
+} remains[] = {
+    {".safetensors.incomplete", "is an unfinished download: finish it"},
+    {".incomplete", "is an unfinished download: finish it"},
+    {".safetensors.part", "is an unfinished download: finish it"},
+    {".safetensors.crdownload", "is an unfinished download: finish it"},
+    {".gguf", "is a GGUF file: use the safetensors checkpoint that it was made from"},
+    {".bin", "looks like a PyTorch file: convert it to safetensors first"},
+    {".pt", "looks like a PyTorch file: convert it to safetensors first"},
+    {".pth", "looks like a PyTorch file: convert it to safetensors first"},
+    {"snapshots", "has the checkpoints of a repository in the Hugging Face cache: give a folder in it"},
+};
+enum { REMAINS = sizeof remains / sizeof *remains };
+
+/* "model-00001-of-00002.safetensors" is shard 1 of 2. False: the name does not say so. */
+static bool is_part(const char *name, long *number, long *count)
+{
+    static const char of[] = "-of-";
+    const char *at = NULL;
+    for (const char *next = strstr(name, of); next != NULL; next = strstr(next + 1, of))
+        at = next;
+    if (at == NULL || at == name || strspn(at + strlen(of), "0123456789") == 0)
+        return false;
+    const char *digits = at;
+    while (digits > name && digits[-1] >= '0' && digits[-1] <= '9')
+        digits--;
+    if (digits == at)
+        return false;
+    *number = strtol(digits, NULL, 10);
+    *count = strtol(at + strlen(of), NULL, 10);
+    return *count > 1;
+}
+
+/* What a folder holds. */
+typedef struct listing {
+    candidates indices, singles, unfinished;
+    candidates other[REMAINS];
+} listing;
+
 static const char index_name[] = "model.safetensors.index.json", single_name[] = "model.safetensors";
 
-static lp_status list(const char *folder, candidates *indices, candidates *singles, lp_error *err)
+static lp_status list(const char *folder, listing *l, lp_error *err)
 {
     DIR *dir = opendir(folder);
     if (dir == NULL)
@@ -47,9 +88,14 @@ static lp_status list(const char *folder, candidates *indices, candidates *singl
         if (entry->d_name[0] == '.')
             continue;
         if (has_suffix(entry->d_name, "safetensors.index.json"))
-            consider(indices, entry->d_name, index_name);
+            consider(&l->indices, entry->d_name, index_name);
         else if (has_suffix(entry->d_name, ".safetensors"))
-            consider(singles, entry->d_name, single_name);
+            consider(&l->singles, entry->d_name, single_name);
+        else if (has_suffix(entry->d_name, ".safetensors.aria2"))
+            consider(&l->unfinished, entry->d_name, "");
+        for (int i = 0; i < REMAINS; i++)
+            if (has_suffix(entry->d_name, remains[i].suffix))
+                consider(&l->other[i], entry->d_name, "");
     }
     const int code = errno;
     closedir(dir);
@@ -64,27 +110,54 @@ static lp_status ambiguous(const char *folder, const candidates *c, const char *
     return LP_E_FORMAT;
 }
 
+static lp_status nothing(const char *folder, const listing *l, lp_error *err)
+{
+    lp_fail_at(err, LP_E_FORMAT, folder, -1, "no checkpoint in '%s'", folder);
+    lp_hint(err, "expected a .safetensors file, or shards with a .safetensors.index.json");
+    for (int i = REMAINS - 1; i >= 0; i--)
+        if (l->other[i].count > 0)
+            lp_hint(err, "'%s' %s", l->other[i].first, remains[i].what);
+    return LP_E_FORMAT;
+}
+
+/* The only safetensors file of a folder, which says of itself that it is not all. */
+static lp_status lonely(const char *folder, const char *name, long number, long count, lp_error *err)
+{
+    lp_fail_at(err, LP_E_FORMAT, folder, -1, "'%s' has '%s', shard %ld of %ld, but neither the others nor an index",
+               folder, name, number, count);
+    lp_hint(err, "the download may be incomplete; to use this shard alone, give the file");
+    return LP_E_FORMAT;
+}
+
 lp_status lp_checkpoint_choose_file(lp_checkpoint *c, const char *folder, const char **path, lp_error *err)
 {
-    candidates indices = {0}, singles = {0};
+    listing l = {0};
+    const candidates *indices = &l.indices, *singles = &l.singles;
     const char *name;
-    LP_TRY(list(folder, &indices, &singles, err));
-    if (indices.count > 0) {
-        if (!indices.has_preferred && indices.count > 1)
-            return ambiguous(folder, &indices, "checkpoint indices", err);
-        name = indices.has_preferred ? index_name : indices.first;
+    long number, count;
+    LP_TRY(list(folder, &l, err));
+    if (l.unfinished.count > 0) {
+        /* aria2 gives a file its full size at once, so that only this says that there are holes in it. */
+        lp_fail_at(err, LP_E_CORRUPT, folder, -1, "a download into '%s' is unfinished: there is '%s'", folder,
+                   l.unfinished.first);
+        lp_hint(err, "let aria2 finish it; remove that file if it is stale");
+        return LP_E_CORRUPT;
+    }
+    if (indices->count > 0) {
+        if (!indices->has_preferred && indices->count > 1)
+            return ambiguous(folder, indices, "checkpoint indices", err);
+        name = indices->has_preferred ? index_name : indices->first;
     } else {
-        if (singles.count == 0) {
-            lp_fail_at(err, LP_E_FORMAT, folder, -1, "no checkpoint in '%s'", folder);
-            lp_hint(err, "expected a .safetensors file, or shards with a .safetensors.index.json");
-            return LP_E_FORMAT;
-        }
-        if (!singles.has_preferred && singles.count > 1) {
-            ambiguous(folder, &singles, "safetensors files and no index", err);
+        if (singles->count == 0)
+            return nothing(folder, &l, err);
+        if (!singles->has_preferred && singles->count > 1) {
+            ambiguous(folder, singles, "safetensors files and no index", err);
             lp_hint(err, "give the file that you mean, or add the index that lists the shards");
             return LP_E_FORMAT;
         }
-        name = singles.has_preferred ? single_name : singles.first;
+        name = singles->has_preferred ? single_name : singles->first;
+        if (is_part(name, &number, &count))
+            return lonely(folder, name, number, count, err);
     }
     *path = lp_checkpoint_join(c, folder, name);
     return *path == NULL ? lp_fail_memory(err) : LP_OK;

@@ -5,6 +5,7 @@
  */
 #include "traces/checkpoint_catalogue.h"
 #include "traces/json_pull.h"
+#include "traces/mistaken_file.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -118,7 +119,12 @@ static lp_status read_members(shard_index *x, lp_strings *keys)
     if (lp_strings_find(keys, weight_map, sizeof weight_map - 1) >= 0)
         return LP_OK;
     lp_fail_at(x->err, LP_E_FORMAT, x->path, -1, "'%s' is not a checkpoint index: it has no 'weight_map'", x->path);
-    lp_hint(x->err, "give a safetensors file, its .safetensors.index.json, or their folder");
+    /* What is called a safetensors file and is JSON came from a server that did not have the file. */
+    const size_t length = strlen(x->path), suffix = strlen(".safetensors");
+    if (length >= suffix && strcmp(x->path + length - suffix, ".safetensors") == 0)
+        lp_hint(x->err, "it looks like JSON, such as a server's answer instead of the file: download it again");
+    else
+        lp_hint(x->err, "give a safetensors file, its .safetensors.index.json, or their folder");
     return LP_E_FORMAT;
 }
 
@@ -139,6 +145,9 @@ static lp_status read_index(shard_index *x)
         status = read_members(x, &keys);
     else
         status = lp_json_fail(&x->json, (int64_t)bad, "not UTF-8");
+    /* A text that is no object at all is another file than it was taken for. */
+    if (status != LP_OK && (bytes == 0 || text[0] != '{'))
+        lp_hint_mistaken(x->err, text, (size_t)bytes);
     lp_json_free(&x->json);
     lp_strings_free(&keys);
     lp_release(alloc, text);

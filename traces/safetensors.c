@@ -3,6 +3,7 @@
 #include "traces/safetensors.h"
 #include "traces/checkpoint_catalogue.h"
 #include "traces/json_pull.h"
+#include "traces/mistaken_file.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -316,21 +317,14 @@ void lp_safetensors_free(lp_safetensors *s)
 
 /* ---- files ---- */
 
-/* Files that people give by mistake, told by their first bytes. */
-static void add_hint(lp_error *err, const char *start, size_t bytes)
+/* The file is not what it was taken for: adds what it looks like. Bytes that cannot be read hint at nothing. */
+static lp_status mistaken(const lp_platform *p, int fd, int64_t file_bytes, lp_status status, lp_error *err)
 {
-    static const struct {
-        const char *magic, *hint;
-    } known[] = {
-        {"version ", "it looks like a Git LFS pointer: fetch the file itself with 'git lfs pull'"},
-        {"PK\003\004", "it looks like a PyTorch or zip file: convert it to safetensors first"},
-        {"\x80\002", "it looks like a pickle: convert it to safetensors first"},
-        {"GGUF", "GGUF files are not supported: use the safetensors checkpoint that it was made from"},
-        {"<", "it looks like an HTML page: the download may have failed"},
-    };
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
-        if (bytes >= strlen(known[i].magic) && memcmp(start, known[i].magic, strlen(known[i].magic)) == 0)
-            lp_hint(err, "%s", known[i].hint);
+    char start[LP_MISTAKEN_BYTES];
+    const size_t bytes = file_bytes < LP_MISTAKEN_BYTES ? (size_t)file_bytes : sizeof start;
+    if (lp_read_exact(p->io, fd, "", start, (int64_t)bytes, 0, NULL) == LP_OK)
+        lp_hint_mistaken(err, start, bytes);
+    return status;
 }
 
 lp_status lp_safetensors_read(lp_safetensors *out, const lp_platform *platform, int fd, const char *path,
@@ -339,23 +333,28 @@ lp_status lp_safetensors_read(lp_safetensors *out, const lp_platform *platform, 
     const lp_platform p = lp_platform_resolve(platform);
     unsigned char prefix[LP_SAFETENSORS_PREFIX_BYTES];
     if (file_bytes < LP_SAFETENSORS_PREFIX_BYTES)
-        return lp_fail_at(err, LP_E_FORMAT, path, file_bytes,
-                          "'%s' is not a safetensors file: it has %" PRId64 " bytes, fewer than 8", path, file_bytes);
+        return mistaken(&p, fd, file_bytes,
+                        lp_fail_at(err, LP_E_FORMAT, path, file_bytes,
+                                   "'%s' is not a safetensors file: it has %" PRId64 " bytes, fewer than 8", path,
+                                   file_bytes),
+                        err);
     LP_TRY(lp_read_exact(p.io, fd, path, prefix, sizeof prefix, 0, err));
     uint64_t header_bytes = 0;
     for (int i = LP_SAFETENSORS_PREFIX_BYTES - 1; i >= 0; i--)
         header_bytes = header_bytes << 8 | prefix[i];
-    if (header_bytes > LP_SAFETENSORS_HEADER_MAX) {
-        lp_fail_at(err, LP_E_FORMAT, path, 0,
-                   "'%s' is not a safetensors file: its first 8 bytes give a header of %" PRIu64 " bytes, more than %d",
-                   path, header_bytes, LP_SAFETENSORS_HEADER_MAX);
-        add_hint(err, (const char *)prefix, sizeof prefix);
-        return LP_E_FORMAT;
-    }
+    if (header_bytes > LP_SAFETENSORS_HEADER_MAX)
+        return mistaken(&p, fd, file_bytes,
+                        lp_fail_at(err, LP_E_FORMAT, path, 0,
+                                   "'%s' is not a safetensors file: its first 8 bytes give a header of %" PRIu64
+                                   " bytes, more than %d",
+                                   path, header_bytes, LP_SAFETENSORS_HEADER_MAX),
+                        err);
     if ((int64_t)header_bytes > file_bytes - LP_SAFETENSORS_PREFIX_BYTES)
-        return lp_fail_at(err, LP_E_CORRUPT, path, file_bytes,
-                          "'%s' ends at byte %" PRId64 ", inside its header of %" PRIu64 " bytes", path, file_bytes,
-                          header_bytes);
+        return mistaken(&p, fd, file_bytes,
+                        lp_fail_at(err, LP_E_CORRUPT, path, file_bytes,
+                                   "'%s' ends at byte %" PRId64 ", inside its header of %" PRIu64 " bytes", path,
+                                   file_bytes, header_bytes),
+                        err);
     char *header = lp_allocate(p.alloc, (size_t)header_bytes);
     if (header == NULL)
         return lp_fail_memory(err);
@@ -363,5 +362,5 @@ lp_status lp_safetensors_read(lp_safetensors *out, const lp_platform *platform, 
     if (status == LP_OK)
         status = lp_safetensors_parse(out, header, (int64_t)header_bytes, file_bytes, path, p.alloc, err);
     lp_release(p.alloc, header);
-    return status;
+    return status != LP_OK && header_bytes == 0 ? mistaken(&p, fd, file_bytes, status, err) : status;
 }

@@ -6,6 +6,8 @@
  */
 #include "traces/trace_file.h"
 
+#include "traces/mistaken_file.h"
+
 enum { WATCHDOG_STEP = 10000, WATCHDOG_STEPS = 50000 }; /* 5 * 10^8 instructions of SQLite's machine: seconds */
 
 static lp_status sql_fail(const lp_trace_db *d, int code, lp_error *err)
@@ -31,8 +33,12 @@ static lp_status check_head(lp_trace_db *d, const uint8_t *image, int64_t bytes,
     static const char magic[16] = "SQLite format 3";
     /* Page size, format of reading and of writing (1: no write-ahead log), reserved bytes, three fixed fractions. */
     static const uint8_t form[] = {LP_TRACE_PAGE_BYTES >> 8, LP_TRACE_PAGE_BYTES & 0xff, 1, 1, 0, 64, 32, 32};
-    if (bytes < HEAD_BYTES || memcmp(image, magic, sizeof magic) != 0)
-        return lp_fail_at(err, LP_E_FORMAT, d->path, 0, "'%s' is not a trace", d->path);
+    if (bytes < HEAD_BYTES || memcmp(image, magic, sizeof magic) != 0) {
+        lp_fail_at(err, LP_E_FORMAT, d->path, 0, "'%s' is not a trace", d->path);
+        if (bytes < (int64_t)sizeof magic || memcmp(image, magic, sizeof magic) != 0)
+            lp_hint_mistaken(err, (const char *)image, (size_t)bytes);
+        return LP_E_FORMAT;
+    }
     if (big_endian(image + APPLICATION_ID) != LP_TRACE_APPLICATION_ID)
         return lp_fail_at(err, LP_E_FORMAT, d->path, APPLICATION_ID, "'%s' is an SQLite database but not a trace",
                           d->path);
@@ -42,10 +48,19 @@ static lp_status check_head(lp_trace_db *d, const uint8_t *image, int64_t bytes,
                           "'%s' has format version %u.%u; this program reads %d.%d", d->path, major, minor,
                           LP_TRACE_MAJOR, LP_TRACE_MINOR);
     d->newer_minor = minor > LP_TRACE_MINOR;
-    /* Another page size, a write-ahead log, another encoding or free pages: nothing that our writer makes. */
-    if (memcmp(image + sizeof magic, form, sizeof form) != 0 || big_endian(image + ENCODING) != 1 ||
-        big_endian(image + FREE_PAGES) != 0)
-        return lp_fail_at(err, LP_E_CORRUPT, d->path, 16, "'%s' has a head that no trace has", d->path);
+    /* Nothing that our writer makes. */
+    const uint8_t *at = image + sizeof magic;
+    const char *foreign = memcmp(at, form, 2) != 0              ? "another page size"
+                          : at[2] == 2 || at[3] == 2            ? "a write-ahead log"
+                          : memcmp(at, form, sizeof form) != 0  ? "another form of pages"
+                          : big_endian(image + ENCODING) != 1   ? "another encoding than UTF-8"
+                          : big_endian(image + FREE_PAGES) != 0 ? "free pages"
+                                                                : NULL;
+    if (foreign != NULL) {
+        lp_fail_at(err, LP_E_CORRUPT, d->path, 16, "'%s' has a head that no trace has: %s", d->path, foreign);
+        lp_hint(err, "another program wrote to it: record it again");
+        return LP_E_CORRUPT;
+    }
     if ((int64_t)big_endian(image + PAGES) * LP_TRACE_PAGE_BYTES != bytes)
         return lp_fail_at(err, LP_E_CORRUPT, d->path, PAGES, "'%s' has %lld bytes, its head says %lld", d->path,
                           (long long)bytes, (long long)big_endian(image + PAGES) * LP_TRACE_PAGE_BYTES);

@@ -5,6 +5,7 @@
  */
 #include "traces/trace_undump.h"
 
+#include "traces/mistaken_file.h"
 #include "traces/trace_schema.h"
 
 /* ---- head ---- */
@@ -199,6 +200,8 @@ lp_status lp_trace_undump(lp_trace **out, const char *text, size_t text_bytes, c
         *out = u.trace;
     else
         lp_trace_close(u.trace);
+    if (status == LP_E_FORMAT && (text_bytes == 0 || text[0] != 'l'))
+        lp_hint_mistaken(err, text, text_bytes);
     lp_checkpoint_close(u.checkpoint);
     lp_map_texts_free(&u.maps);
     lp_arena_free(&u.arena);

@@ -411,7 +411,8 @@ static void what_is_not_safetensors_gets_a_hint(void **state)
         {"PK\003\004................", "PyTorch"},
         {"GGUF\003...............", "GGUF"},
         {"<!DOCTYPE html><html>", "HTML"},
-        {"some other text, longer", ""},
+        {"some other text, longer", "server's answer"},
+        {"\001\002\003\004\005\006\007\010 bytes of no kind", ""},
     };
     for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++) {
         const char *path = in_folder("foreign");

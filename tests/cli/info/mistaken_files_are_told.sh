@@ -1,0 +1,41 @@
+# What downloads leave, and what people give by mistake: the error says what it is and what to do.
+write="$PYTHON $SUITE/write_safetensors.py"
+refused() { loadplan "$@" && echo "accepted $*"; code=$?; test $code = 3 || echo "exit $code" >&2; }
+zeros() { printf '%0*d' "$1" 0 | tr 0 '\000'; }
+: > empty.safetensors
+zeros 4096 > zeros.safetensors
+printf 'version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n' > lfs.safetensors
+printf '# xet version 0\nfilesize = 1\n' > xet.safetensors
+printf '\n<html><body>404</body></html>' > page.safetensors
+printf 'Entry not found' > answer.safetensors
+printf '{"error":"Repository not found"}' > json.safetensors
+{ printf 'PK\003\004'; zeros 96; } > zip.safetensors
+{ printf '\200\004\225'; zeros 96; } > pickle.safetensors
+{ printf 'GGUF\003'; zeros 96; } > gguf.safetensors
+{ printf '\211HDF\r\n'; zeros 96; } > keras.safetensors
+{ printf '\037\213\010'; zeros 96; } > gzip.safetensors
+for file in empty zeros lfs xet page answer json zip pickle gguf keras gzip; do
+    refused info $file.safetensors
+done
+mkdir index
+for text in lfs page empty; do
+    cp $text.safetensors index/model.safetensors.index.json
+    refused info index
+done
+cp lfs.safetensors trace.lpt
+refused check trace.lpt
+refused undump lfs.safetensors -o made.lpt
+# folders
+mkdir -p part partial torch cache/snapshots aria gap
+$write part/model-00001-of-00002.safetensors a:U8:4
+refused info part
+loadplan info part/model-00001-of-00002.safetensors
+$write whole.safetensors a:U8:4
+cp whole.safetensors partial/model.safetensors.incomplete
+refused info partial
+: > torch/pytorch_model.bin
+refused info torch
+refused info cache
+cp whole.safetensors aria/model.safetensors
+: > aria/model.safetensors.aria2
+refused info aria

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What people give by mistake, and what failed downloads leave: told by the first bytes, for hints. Private. */
+#ifndef LOADPLAN_MISTAKEN_FILE_H
+#define LOADPLAN_MISTAKEN_FILE_H
+
+#include "traces/base.h"
+
+enum { LP_MISTAKEN_BYTES = 64 }; /* so many first bytes tell all kinds */
+
+/* What a file that begins with these bytes looks like, though it was taken for something else: a hint, or NULL. */
+const char *lp_mistaken_hint(const char *start, size_t bytes);
+
+/* Adds that hint, if there is one, to an error that is already filled and has none. err may be NULL. */
+void lp_hint_mistaken(lp_error *err, const char *start, size_t bytes);
+
+#endif
