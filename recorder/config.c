@@ -2,6 +2,8 @@
 /* config.json, reduced to what loaders read. */
 #include "recorder/config.h"
 
+#include "traces/mistaken_file.h"
+
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -126,17 +128,57 @@ static lp_status read_value(lp_config *c, int key, const json_t *value, lp_error
     return keep_text(c, key, json_string_value(value), json_string_length(value), err);
 }
 
+/* Python writes NaN, Infinity and -Infinity, which JSON does not have: each becomes an empty string of its length. None
+ * of the keys that are read has such a value. */
+static void blank_infinities(char *text, int64_t bytes)
+{
+    static const char *const words[] = {"NaN", "-Infinity", "Infinity"};
+    bool in_string = false;
+    for (int64_t i = 0; i < bytes; i++) {
+        if (in_string && text[i] == '\\')
+            i++;
+        else if (text[i] == '"')
+            in_string = !in_string;
+        for (size_t w = 0; !in_string && w < sizeof words / sizeof *words; w++) {
+            const size_t length = strlen(words[w]);
+            if (i + (int64_t)length > bytes || memcmp(text + i, words[w], length) != 0)
+                continue;
+            memset(text + i, ' ', length);
+            text[i] = text[i + 1] = '"';
+            i += (int64_t)length - 1;
+            break;
+        }
+    }
+}
+
+static lp_status parse(json_t **root, const char *text, int64_t bytes, const lp_platform *platform, lp_error *err)
+{
+    const lp_platform p = lp_platform_resolve(platform);
+    json_error_t problem;
+    char *copy = lp_allocate(p.alloc, (size_t)bytes + 1);
+    if (copy == NULL)
+        return lp_fail_memory(err);
+    memcpy(copy, text, (size_t)bytes);
+    blank_infinities(copy, bytes);
+    *root = json_loadb(copy, (size_t)bytes, 0, &problem);
+    lp_release(p.alloc, copy);
+    if (*root != NULL)
+        return LP_OK;
+    lp_fail_at(err, LP_E_CORRUPT, "config.json", problem.position, "config.json is not JSON: %s, line %d", problem.text,
+               problem.line);
+    if (bytes == 0 || text[0] != '{')
+        lp_hint_mistaken(err, text, (size_t)bytes);
+    return LP_E_CORRUPT;
+}
+
 lp_status lp_config_from_json(lp_config **out, const char *text, int64_t bytes, const lp_platform *platform,
                               lp_error *err)
 {
     lp_config *c = NULL;
     lp_status status = LP_OK;
-    json_error_t problem;
+    json_t *root;
     *out = NULL;
-    json_t *root = json_loadb(text, (size_t)bytes, 0, &problem);
-    if (root == NULL)
-        return lp_fail_at(err, LP_E_CORRUPT, "config.json", problem.position, "config.json is not JSON: %s, line %d",
-                          problem.text, problem.line);
+    LP_TRY(parse(&root, text, bytes, platform, err));
     if (!json_is_object(root)) {
         status = lp_fail_at(err, LP_E_CORRUPT, "config.json", 0, "config.json is not an object");
         goto free_root;
@@ -145,7 +187,7 @@ lp_status lp_config_from_json(lp_config **out, const char *text, int64_t bytes, 
     const json_t *nested = json_object_get(root, "text_config");
     for (int i = 0; i < KEY_COUNT; i++) {
         const json_t *value = json_object_get(root, KEYS[i].name);
-        if (value == NULL && json_is_object(nested))
+        if ((value == NULL || json_is_null(value)) && json_is_object(nested))
             value = json_object_get(nested, KEYS[i].name);
         if (value != NULL)
             LP_TRY_GOTO(read_value(c, i, value, err), free_config);

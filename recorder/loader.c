@@ -7,6 +7,7 @@
 
 #include "recorder/record_private.h"
 
+#include <errno.h>
 #include <fcntl.h>
 
 enum { CONFIG_BYTES_MAX = 16 << 20 };
@@ -105,11 +106,14 @@ static lp_status read_folder_config(lp_config **out, const lp_checkpoint *checkp
         goto free_path;
     }
     const int fd = platform->io->open(platform->io->context, path.data, O_RDONLY, 0);
-    if (fd < 0)
+    if (fd == -ENOENT)
         goto free_path;
-    platform->io->close(platform->io->context, fd);
+    if (fd >= 0)
+        platform->io->close(platform->io->context, fd);
     LP_TRY_GOTO(lp_read_file(platform, path.data, CONFIG_BYTES_MAX, &text, &bytes, err), free_path);
     status = lp_config_from_json(out, text, bytes, platform, err);
+    if (status != LP_OK)
+        lp_error_of_file(err, path.data);
     lp_release(platform->alloc, text);
 free_path:
     lp_text_free(&path);

@@ -11,7 +11,9 @@
 static int posix_open(void *context, const char *path, int flags, int mode)
 {
     (void)context;
-    const int fd = open(path, flags | O_CLOEXEC, mode);
+    /* What is read may be a named pipe without a writer, which must not hold us up: files do not know the flag. */
+    const int nonblock = (flags & O_ACCMODE) == O_RDONLY ? O_NONBLOCK : 0;
+    const int fd = open(path, flags | O_CLOEXEC | nonblock, mode);
     return fd < 0 ? -errno : fd;
 }
 
