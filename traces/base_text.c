@@ -63,6 +63,21 @@ void lp_text_free(lp_text *t)
     *t = (lp_text){.alloc = t->alloc};
 }
 
+/* What a terminal or a page obeys, or shows as nothing: C1 controls, marks of direction and joining, line separators,
+ * invisible operators, annotations, tags. */
+static bool is_control(uint32_t code)
+{
+    static const struct {
+        uint32_t first, last;
+    } range[] = {{0x80, 0x9f},     {0xad, 0xad},       {0x61c, 0x61c},        {0x180e, 0x180e},
+                 {0x200b, 0x200f}, {0x2028, 0x202e},   {0x2060, 0x206f},      {0xfeff, 0xfeff},
+                 {0xfff9, 0xfffb}, {0xe0000, 0xe0fff}, {0x110000, UINT32_MAX}};
+    for (size_t i = 0; i < sizeof range / sizeof *range; i++)
+        if (code >= range[i].first && code <= range[i].last)
+            return true;
+    return false;
+}
+
 /* Length of the valid UTF-8 sequence at p (n bytes are left), or 0. Overlong forms, surrogates and C1 controls are not
  * taken: they are escaped. */
 static size_t printable_sequence(const unsigned char *p, size_t n)
@@ -92,9 +107,15 @@ static size_t printable_sequence(const unsigned char *p, size_t n)
     }
     const bool overlong = (length == 3 && code < 0x800) || (length == 4 && code < 0x10000);
     const bool surrogate = code >= 0xd800 && code <= 0xdfff;
-    const bool control = code < 0xa0 || (code >= 0x200b && code <= 0x200f) || (code >= 0x2028 && code <= 0x202e) ||
-                         (code >= 0x2066 && code <= 0x2069) || code > 0x10ffff;
+    const bool control = is_control(code);
     return overlong || surrogate || control ? 0 : length;
+}
+
+/* What runners of CI take for a command to them: "::error::" at the start of a line, "##[" and "##vso[" anywhere. */
+static bool is_runner_command(const unsigned char *p, size_t n, bool at_start)
+{
+    return (at_start && n >= 2 && memcmp(p, "::", 2) == 0) || (n >= 3 && memcmp(p, "##[", 3) == 0) ||
+           (n >= 6 && memcmp(p, "##vso[", 6) == 0);
 }
 
 size_t lp_sanitise(char *out, size_t out_bytes, const char *text, size_t text_bytes)
@@ -103,7 +124,8 @@ size_t lp_sanitise(char *out, size_t out_bytes, const char *text, size_t text_by
     bool full = false;
     for (size_t i = 0; i < text_bytes;) {
         const unsigned char *p = (const unsigned char *)text + i;
-        const size_t length = printable_sequence(p, text_bytes - i);
+        const size_t left = text_bytes - i;
+        const size_t length = is_runner_command(p, left, i == 0) ? 0 : printable_sequence(p, left);
         char piece[8];
         size_t piece_bytes;
         if (length > 0) {

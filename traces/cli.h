@@ -92,6 +92,9 @@ char *lp_cli_format(const char *format, ...) __attribute__((format(printf, 1, 2)
 /* Prints `c` as an entity when it means something in XML and HTML, in text and in attributes; else returns false. */
 bool lp_cli_print_entity(FILE *out, char c);
 
+/* JSON in ASCII: a terminal obeys nothing in it. `flags` are jansson's; false: out of memory, or the write failed. */
+bool lp_cli_dump_json(FILE *out, const json_t *value, size_t flags);
+
 /* JSON to cli->out: prints, drops the reference, returns false (after complaining) when something failed. */
 bool lp_cli_json(lp_cli *cli, json_t *value);
 

@@ -22,8 +22,9 @@ static void say(lp_cli *cli, const char *label, const char *code, const char *fo
 static void say(lp_cli *cli, const char *label, const char *code, const char *format, va_list args)
 {
     lp_cli_progress_end(cli);
-    char text[2048];
-    vsnprintf(text, sizeof text, format, args);
+    char raw[2048], text[sizeof raw];
+    vsnprintf(raw, sizeof raw, format, args);
+    lp_sanitise(text, sizeof text, raw, strlen(raw)); /* whatever was put into it */
     if (label[0] == '\0')
         fprintf(stderr, "%s\n", text);
     else if (cli->color_errors)
@@ -228,9 +229,27 @@ void lp_cli_abandon_output(lp_cli *cli)
     s->path = s->partial = NULL;
 }
 
+/* DEL is the one control character that JSON_ENSURE_ASCII lets through; it can only stand in a string. */
+static int write_json(const char *text, size_t bytes, void *file)
+{
+    for (size_t i = 0; i < bytes;) {
+        const char *del = memchr(text + i, 0x7f, bytes - i);
+        const size_t plain = del != NULL ? (size_t)(del - text) - i : bytes - i;
+        if (fwrite(text + i, 1, plain, file) != plain || (del != NULL && fputs("\\u007f", file) == EOF))
+            return -1;
+        i += plain + (del != NULL);
+    }
+    return 0;
+}
+
+bool lp_cli_dump_json(FILE *out, const json_t *value, size_t flags)
+{
+    return json_dump_callback(value, write_json, out, flags | JSON_ENSURE_ASCII) == 0;
+}
+
 bool lp_cli_json(lp_cli *cli, json_t *value)
 {
-    bool ok = value != NULL && json_dumpf(value, cli->out, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) == 0 &&
+    bool ok = value != NULL && lp_cli_dump_json(cli->out, value, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) &&
               fputc('\n', cli->out) != EOF;
     json_decref(value);
     if (!ok)

@@ -65,7 +65,7 @@ bool findings_print_json(const findings_run *run)
     ok = ok && root != NULL;
     if (ok && run->base != NULL)
         ok = json_object_set_new(root, "base", clean_json(run->base)) == 0;
-    ok = ok && json_dumpf(root, run->cli->out, JSON_INDENT(1)) == 0 && fputc('\n', run->cli->out) != EOF;
+    ok = ok && lp_cli_dump_json(run->cli->out, root, JSON_INDENT(1)) && fputc('\n', run->cli->out) != EOF;
     json_decref(root);
     return ok;
 }
@@ -77,7 +77,7 @@ static bool print_line(const findings_run *run, const char *type, json_t *value)
 {
     json_t *line = json_pack("{s:s}", "type", type);
     const bool ok = line != NULL && value != NULL && json_object_update(line, value) == 0 &&
-                    json_dumpf(line, run->cli->out, JSON_COMPACT) == 0 && fputc('\n', run->cli->out) != EOF;
+                    lp_cli_dump_json(run->cli->out, line, JSON_COMPACT) && fputc('\n', run->cli->out) != EOF;
     json_decref(value);
     json_decref(line);
     return ok;

@@ -146,8 +146,8 @@ bool findings_print_sarif(const findings_run *run)
                             "originalUriBaseIds", base, "columnKind", "unicodeCodePoints", "results", results);
     json_t *root = json_pack("{s:s, s:s, s:[o]}", "$schema", "https://json.schemastore.org/sarif-2.1.0.json", "version",
                              "2.1.0", "runs", job);
-    ok =
-        ok && root != NULL && json_dumpf(root, run->cli->out, JSON_INDENT(1)) == 0 && fputc('\n', run->cli->out) != EOF;
+    ok = ok && root != NULL && lp_cli_dump_json(run->cli->out, root, JSON_INDENT(1)) &&
+         fputc('\n', run->cli->out) != EOF;
     json_decref(root);
     return ok;
 }

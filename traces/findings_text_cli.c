@@ -159,15 +159,31 @@ bool findings_print_names(const findings_run *run)
 
 /* ---- lines that would suppress it ---- */
 
-/* The family as a glob: its '*' stand for indices already; what a line of text cannot hold becomes '?'. */
+/* Bytes of the character at `text`, as far as they are there. */
+static size_t character_bytes(const char *text)
+{
+    const unsigned char lead = (unsigned char)*text;
+    const size_t bytes = lead < 0xc0 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
+    const size_t left = strlen(text);
+    return bytes < left ? bytes : left;
+}
+
+/* The family as a glob: its '*' stand for indices already; bytes that a line of text should not hold become '?'. */
 static bool glob_of(lp_text *glob, const char *family)
 {
-    for (const char *p = family; *p != '\0'; p++) {
-        const unsigned char c = (unsigned char)*p;
-        if (c == '\\')
+    for (const char *p = family; *p != '\0';) {
+        char shown[32];
+        const size_t bytes = character_bytes(p);
+        if (*p == '\\') {
             lp_text_add(glob, "\\\\", 2);
-        else
-            lp_text_add(glob, c < 0x20 || c == 0x7f ? "?" : p, 1);
+            p++;
+        } else if (lp_sanitise(shown, sizeof shown, p, bytes) == bytes) {
+            lp_text_add(glob, p, bytes);
+            p += bytes;
+        } else {
+            lp_text_add(glob, "?", 1);
+            p++;
+        }
     }
     if (glob->bytes == 0)
         lp_text_add(glob, "*", 1);

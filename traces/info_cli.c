@@ -3,6 +3,7 @@
 #include "traces/info_groups.h"
 #include "traces/trace_commands.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 
 static const char *tensors_word(int64_t count)
@@ -201,11 +202,12 @@ static bool is_trace(const char *path)
 {
     static const char magic[16] = "SQLite format 3";
     char start[sizeof magic] = {0};
-    FILE *f = fopen(path, "rbe");
-    if (f == NULL)
+    const lp_io *io = lp_io_default();
+    const int fd = io->open(io->context, path, O_RDONLY, 0);
+    if (fd < 0)
         return false;
-    const bool is_whole = fread(start, 1, sizeof start, f) == sizeof start;
-    fclose(f);
+    const bool is_whole = lp_read_exact(io, fd, path, start, sizeof start, 0, NULL) == LP_OK;
+    io->close(io->context, fd);
     return is_whole && memcmp(start, magic, sizeof magic) == 0;
 }
 

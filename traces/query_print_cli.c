@@ -2,7 +2,9 @@
 /* Rows of a query for people, for other programs, and as JSON. */
 #include "traces/query_print.h"
 
-#include <jansson.h>
+#include "traces/cli.h"
+
+#include <math.h>
 #include <stdlib.h>
 
 enum { HELD_ROWS = 1000, WIDTH_MAX = 80 };
@@ -104,8 +106,10 @@ static json_t *json_cell(const char *value, lp_cell_type type)
         return json_null();
     case LP_CELL_INTEGER:
         return json_integer(strtoll(value, NULL, 10));
-    case LP_CELL_REAL:
-        return json_real(strtod(value, NULL));
+    case LP_CELL_REAL: {
+        const double real = strtod(value, NULL);
+        return isfinite(real) ? json_real(real) : json_null(); /* JSON has no infinity */
+    }
     case LP_CELL_TEXT:
         break;
     }
@@ -127,7 +131,7 @@ static void print_json(lp_row_printer *p, const char *const *values, const lp_ce
         if (json_array_append_new(row, json_cell(values[c], types[c])) != 0)
             p->failed = true;
     fputs(is_header ? "{\"format\":1,\"columns\":" : p->rows == 1 ? "\n" : ",\n", p->out);
-    if (row == NULL || json_dumpf(row, p->out, JSON_COMPACT) != 0)
+    if (row == NULL || !lp_cli_dump_json(p->out, row, JSON_COMPACT))
         p->failed = true;
     if (is_header)
         fputs(",\"rows\":[", p->out);

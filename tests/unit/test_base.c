@@ -106,6 +106,16 @@ static void sanitising_escapes_what_harms_a_terminal(void **state)
         {"\xe2\x80\xae", 3, "\\xe2\\x80\\xae"},          /* right-to-left override */
         {"\xe2\x81\xa6", 3, "\\xe2\\x81\\xa6"},
         {"\xff\xfe", 2, "\\xff\\xfe"},
+        {"\xd8\x9c", 2, "\\xd8\\x9c"},                       /* Arabic letter mark */
+        {"\xef\xbb\xbf", 3, "\\xef\\xbb\\xbf"},              /* no width, no break */
+        {"\xe2\x81\xa0", 3, "\\xe2\\x81\\xa0"},              /* word joiner */
+        {"\xf3\xa0\x81\x81", 4, "\\xf3\\xa0\\x81\\x81"},     /* tag A */
+        {"\xe2\x81\x9f\xc2\xae", 5, "\xe2\x81\x9f\xc2\xae"}, /* a space and a sign stay */
+        {"::error::x", 10, "\\x3a:error::x"},                /* a command to a runner of CI */
+        {"a ::error::x", 12, "a ::error::x"},
+        {"a ##[error]x", 12, "a \\x23#[error]x"},
+        {"##vso[x]", 8, "\\x23#vso[x]"},
+        {"# ## ##", 7, "# ## ##"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char out[64];
