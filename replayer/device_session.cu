@@ -106,6 +106,14 @@ static int copy(void *, void *to, const void *from, int64_t bytes, void *stream)
     return cleared(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, stream_of(stream)));
 }
 
+static int copy_rows(void *, void *to, int64_t to_pitch, const void *from, int64_t from_pitch, int64_t bytes,
+                     int64_t rows, void *stream)
+{
+    return cleared(cudaMemcpy2DAsync(to, static_cast<size_t>(to_pitch), from, static_cast<size_t>(from_pitch),
+                                     static_cast<size_t>(bytes), static_cast<size_t>(rows), cudaMemcpyDefault,
+                                     stream_of(stream)));
+}
+
 static int clear(void *, void *memory, int64_t bytes, void *stream)
 {
     return cleared(cudaMemsetAsync(memory, 0, static_cast<size_t>(bytes), stream_of(stream)));
@@ -427,6 +435,7 @@ extern "C" lp_status lp_cuda_calls(lp_device_calls *out, const char *name, bool 
     c.is_ours = is_ours;
     c.is_captured = is_captured;
     c.copy = copy;
+    c.copy_rows = copy_rows;
     c.gather = gather;
     c.clear = clear;
     c.dummy = dummy;

@@ -41,6 +41,9 @@ typedef struct lp_device_calls {
     int (*is_captured)(void *context, void *stream, bool *yes); /* whether the stream is being captured */
     /* Between any two kinds of memory. Bytes of pageable memory have been read when it returns. */
     int (*copy)(void *context, void *to, const void *from, int64_t bytes, void *stream);
+    /* `rows` rows of `bytes`, both kinds as above; a pitch is below 2^31. */
+    int (*copy_rows)(void *context, void *to, int64_t to_pitch, const void *from, int64_t from_pitch, int64_t bytes,
+                     int64_t rows, void *stream);
     /* Bytes [lo, hi) of a strided tensor in row-major order; `to` is where byte lo goes. */
     int (*gather)(void *context, void *to, const void *from, const lp_form *form, int64_t lo, int64_t hi, void *stream);
     int (*clear)(void *context, void *memory, int64_t bytes, void *stream);

@@ -5,7 +5,7 @@
  * session as it was; any failure after that poisons it.
  */
 #include "replayer/device_session.h"
-#include "replayer/session.h"
+#include "replayer/device_session_pieces.h"
 
 /* One push under way. */
 typedef struct push {
@@ -14,6 +14,7 @@ typedef struct push {
     const void *data;
     const lp_form *form; /* NULL: row-major without gaps */
     bool on_device;
+    const lp_piece *runs; /* several runs, of which [off, off + bytes) is the span, dense at `data`; else NULL */
 } push;
 
 /* ---- where it comes from ---- */
@@ -125,8 +126,32 @@ static lp_status gather(lp_session *s, const push *p, lp_error *err)
                            "copy to the spill", err);
 }
 
+/* Runs that lie one after the other into their places in the slot: by one call where all of each is needed. */
+static lp_status spread(lp_session *s, const push *p, lp_error *err)
+{
+    lp_device_session *d = s->on;
+    const lp_device_calls *c = &d->side->calls;
+    const lp_entry *e = &s->plan->entry[p->entry];
+    const lp_device_name *n = &d->name[p->entry];
+    const lp_piece *r = p->runs;
+    if (p->off < e->need_lo || p->off + p->bytes > e->need_hi || r->stride > INT32_MAX) {
+        for (int64_t k = 0; k < r->count; k++)
+            LP_TRY(copy_range(s, p->entry, r->lo + k * r->stride, (const uint8_t *)p->data + k * r->run, r->run, true,
+                              err));
+        return LP_OK;
+    }
+    d->is_moving = true;
+    d->is_spill_read = d->is_spill_read || n->place == LP_SLOT_SPILL;
+    return lp_device_check(c,
+                           c->copy_rows(c->context, slot_memory(d, n) + (r->lo - lp_slot_lo(e)), r->stride, p->data,
+                                        r->run, r->run, r->count, d->stream),
+                           "copy to staging", err);
+}
+
 static lp_status copy_in(lp_session *s, const push *p, lp_error *err)
 {
+    if (p->runs != NULL)
+        return spread(s, p, err);
     if (p->form == NULL)
         return copy_range(s, p->entry, p->off, p->data, p->bytes, p->on_device, err);
     if (p->on_device)
@@ -141,8 +166,9 @@ static lp_status copy_in(lp_session *s, const push *p, lp_error *err)
 static bool goes_straight(const lp_session *s, const push *p, bool is_committed_by_call)
 {
     const lp_entry *e = &s->plan->entry[p->entry];
-    return p->on_device && p->form == NULL && p->off <= e->need_lo && p->off + p->bytes >= e->need_hi &&
-           s->on->name[p->entry].place == LP_SLOT_NONE && (s->mode != LP_LAYERWISE || is_committed_by_call);
+    return p->on_device && p->form == NULL && p->runs == NULL && p->off <= e->need_lo &&
+           p->off + p->bytes >= e->need_hi && s->on->name[p->entry].place == LP_SLOT_NONE &&
+           (s->mode != LP_LAYERWISE || is_committed_by_call);
 }
 
 static bool needs_slot(const lp_session *s, const push *p, bool is_committed_by_call)
@@ -184,7 +210,10 @@ static lp_status put(lp_session *s, const push *p, bool is_committed_by_call, lp
     s->has_written = true;
     if (needs_slot(s, p, is_committed_by_call))
         LP_TRY(copy_in(s, p, err));
-    lp_session_count(s, p->entry, p->off, p->bytes, &is_complete);
+    if (p->runs != NULL)
+        lp_session_count_runs(s, p->entry, p->runs->lo, p->runs->run, p->runs->stride, p->runs->count, &is_complete);
+    else
+        lp_session_count(s, p->entry, p->off, p->bytes, &is_complete);
     if (!is_complete)
         return LP_OK;
     const void *base = LP_NO_BYTES;
@@ -215,6 +244,52 @@ static lp_status push_one(lp_session *s, lp_handle handle, const lp_form *form, 
     if (status == LP_OK && ends_call)
         status = lp_device_flush(s, err);
     return status == LP_OK ? LP_OK : lp_session_poison(s, status, err);
+}
+
+/* One piece of a frame. */
+static lp_status push_piece(lp_session *s, const lp_piece *piece, const void *data, lp_error *err)
+{
+    const bool has_runs = piece->count > 1;
+    const lp_name_use use = lp_plan_use(s->plan, piece->name);
+    push p = {.entry = s->plan->entry_of[piece->name],
+              .off = piece->lo,
+              .bytes = (piece->count - 1) * piece->stride + piece->run,
+              .data = data,
+              .on_device = true,
+              .runs = has_runs ? piece : NULL};
+    if (use != LP_USE_LOADED) { /* another rank can load it, or needs it */
+        s->report.names_ignored += use == LP_USE_NONE && piece->lo == 0;
+        return LP_OK;
+    }
+    if (!has_runs)
+        LP_TRY(lp_session_judge(s, piece->name, p.off, data, p.bytes, &p.entry, err));
+    LP_TRY(has_runs ? lp_session_reserve_need(s, p.entry, err)
+                    : lp_session_reserve_track(s, p.entry, p.off, p.bytes, err));
+    const bool is_committed = lp_device_is_last(s, p.entry);
+    LP_TRY(reserve(s, &p, is_committed, err));
+    lp_status status = put(s, &p, is_committed, err);
+    if (status == LP_OK && s->mode == LP_LAYERWISE)
+        status = lp_device_flush(s, err);
+    return status == LP_OK ? LP_OK : lp_session_poison(s, status, err);
+}
+
+static lp_status push_pieces(lp_session *s, const lp_piece *piece, int64_t count, const void *data, lp_error *err)
+{
+    const uint8_t *at = data;
+    bool is_captured = false;
+    lp_status status = ask_capture(s, &is_captured, err);
+    if (status == LP_OK && is_captured)
+        status = lp_fail(err, LP_E_MISUSE, "the frames of a sync cannot be captured");
+    for (int64_t i = 0; i < count && status == LP_OK; i++) {
+        status = push_piece(s, &piece[i], at, err);
+        at += lp_piece_bytes(&piece[i]);
+    }
+    lp_error later = {.code = LP_OK};
+    const bool is_open = status == LP_OK || s->state == LP_SESSION_OPEN;
+    const lp_status flushed = is_open ? lp_device_flush(s, status == LP_OK ? err : &later) : LP_OK;
+    if (flushed != LP_OK)
+        return lp_session_poison(s, flushed, status == LP_OK ? err : &later);
+    return status;
 }
 
 /* ---- entrances: each makes the device current and the one before again ---- */
@@ -374,6 +449,15 @@ lp_status lp_device_push_many(lp_session *s, const lp_handle *handle, const void
     int before;
     LP_TRY(enter(s, &before, err));
     const lp_status status = push_many(s, handle, data, count, err);
+    leave(s, before);
+    return status;
+}
+
+lp_status lp_device_push_pieces(lp_session *s, const lp_piece *piece, int64_t count, const void *data, lp_error *err)
+{
+    int before;
+    LP_TRY(enter(s, &before, err));
+    const lp_status status = push_pieces(s, piece, count, data, err);
     leave(s, before);
     return status;
 }

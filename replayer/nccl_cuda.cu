@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The device calls that ranks need beside NCCL. */
 extern "C" { /* headers of C rooms */
+#include "replayer/device_digest.h"
 #include "replayer/nccl_transport.h"
 }
 
@@ -91,6 +92,48 @@ static int event_done(void *context, void *event, bool *done)
     return code == cudaErrorNotReady ? 0 : code;
 }
 
+static int stream_wait(void *context, void *stream, void *event)
+{
+    (void)context;
+    return cudaStreamWaitEvent((cudaStream_t)stream, (cudaEvent_t)event, 0);
+}
+
+static int stream_settle(void *context, void *stream)
+{
+    (void)context;
+    return cudaStreamSynchronize((cudaStream_t)stream);
+}
+
+static int take_pinned(void *context, int64_t bytes, void **out)
+{
+    const int code = enter(context);
+    return code != 0 ? code : cudaHostAlloc(out, (size_t)bytes, cudaHostAllocDefault);
+}
+
+static void give_pinned(void *context, void *memory)
+{
+    (void)context;
+    (void)cudaFreeHost(memory);
+}
+
+static int copy(void *context, void *to, const void *from, int64_t bytes, void *stream)
+{
+    (void)context;
+    return cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDefault, (cudaStream_t)stream);
+}
+
+static int clear(void *context, void *memory, int64_t bytes, void *stream)
+{
+    (void)context;
+    return cudaMemsetAsync(memory, 0, (size_t)bytes, (cudaStream_t)stream);
+}
+
+static int sum(void *context, const struct lp_digest_job *job, const void *data, void *sums, void *stream)
+{
+    (void)context;
+    return lp_device_value_sum(job, data, (uint64_t *)sums, stream);
+}
+
 extern "C" lp_status lp_nccl_cuda(lp_nccl_device *out, int32_t device, lp_error *err)
 {
     int count = 0;
@@ -98,7 +141,8 @@ extern "C" lp_status lp_nccl_cuda(lp_nccl_device *out, int32_t device, lp_error 
     if (code != cudaSuccess || device < 0 || device >= count)
         return lp_fail(err, LP_E_DEVICE, "there is no device %d: %s", device,
                        code != cudaSuccess ? error_text(NULL, code) : "this host has fewer");
-    *out = lp_nccl_device{context_of(device), error_text,   enter,      allocate,    release,   store,     fetch,
-                          stream_open,        stream_close, event_open, event_close, event_set, event_done};
+    *out = lp_nccl_device{context_of(device), error_text,  enter,       allocate,    release, store, fetch,
+                          stream_open,        stream_close, event_open,  event_close, event_set, event_done,
+                          stream_wait,        stream_settle, take_pinned, give_pinned, copy,    clear, sum};
     return LP_OK;
 }

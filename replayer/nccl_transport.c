@@ -6,11 +6,14 @@
  */
 #include "replayer/nccl_transport.h"
 
+#include "replayer/transport_lane.h"
 #include "replayer/transport_wire.h"
 
+#include <sched.h>
 #include <stdio.h>
 
-enum { TICKETS = 8, SPIN_NS = 50000, NAP_MS = 1 };
+/* A frame takes a fraction of a millisecond on a fast link, so naps are for those who wait for somebody slow. */
+enum { TICKETS = 8, SPIN_NS = 10000000, NAP_MS = 1 };
 
 typedef struct nccl_ticket {
     int64_t number; /* 0: free */
@@ -24,6 +27,7 @@ typedef struct over_nccl {
     const lp_alloc *alloc;
     lp_transport sockets;
     lp_nccl_device device;
+    lp_lane lane;
     lp_nccl nccl;
     void *comm, *stream;
     uint64_t key; /* of the ranks that comm is made of; 0: none */
@@ -47,6 +51,14 @@ static void drop_comm(over_nccl *t)
     t->key = 0;
 }
 
+static void rest(int64_t since)
+{
+    if (lp_clock_ns() - since > SPIN_NS)
+        lp_sleep_ms(NAP_MS);
+    else
+        sched_yield();
+}
+
 /* Waits until the library has done what it was told, looking after the round. */
 static lp_status settle(over_nccl *t, int result, const char *verb, lp_error *err)
 {
@@ -58,8 +70,8 @@ static lp_status settle(over_nccl *t, int result, const char *verb, lp_error *er
         const int asked = t->nccl.ncclCommGetAsyncError(t->comm, &result);
         if (asked != LP_NCCL_SUCCESS)
             return lp_nccl_check(&t->nccl, asked, verb, err);
-        if (result == LP_NCCL_IN_PROGRESS && lp_clock_ns() - since > SPIN_NS)
-            lp_sleep_ms(NAP_MS);
+        if (result == LP_NCCL_IN_PROGRESS)
+            rest(since);
     }
     return lp_nccl_check(&t->nccl, result, verb, err);
 }
@@ -118,7 +130,8 @@ static lp_status meet(over_nccl *t, lp_error *err)
     return LP_OK;
 }
 
-/* A message on the stream touches its memory until it is done, or until the communicator is aborted. */
+/* A message on the stream touches its memory until it is done, or until the communicator is aborted. What else is on
+ * the stream waits for events of streams that go on without us. */
 static void cancel(void *context)
 {
     over_nccl *t = context;
@@ -127,6 +140,8 @@ static void cancel(void *context)
             drop_comm(t);
         t->ticket[i] = (nccl_ticket){.event = t->ticket[i].event};
     }
+    if (t->device.stream_settle != NULL)
+        (void)t->device.stream_settle(t->device.context, t->stream);
     t->sockets.cancel(t->sockets.context);
 }
 
@@ -175,11 +190,15 @@ static lp_status start(void *context, const lp_transfer *transfer, int64_t count
     nccl_ticket *ticket = NULL;
     lp_transfer *host = lp_allocate(t->alloc, ((size_t)count + 1) * sizeof *host);
     int64_t hosts = 0;
-    if (host == NULL)
-        return lp_fail_memory(err);
     for (int i = 0; i < TICKETS && ticket == NULL; i++)
         ticket = t->ticket[i].number == 0 ? &t->ticket[i] : NULL;
-    lp_status status = ticket == NULL ? lp_fail(err, LP_E_LIMIT, "too many messages are under way") : LP_OK;
+    lp_status status = LP_OK;
+    if (host == NULL)
+        status = lp_fail_memory(err);
+    else if (ticket == NULL)
+        status = lp_fail(err, LP_E_LIMIT, "too many messages are under way");
+    else if (t->comm == NULL)
+        status = lp_fail(err, LP_E_MISUSE, "messages of this round were cancelled");
     for (int64_t i = 0; i < count && status == LP_OK; i++) {
         if (transfer[i].is_host) {
             host[hosts++] = transfer[i];
@@ -206,37 +225,42 @@ static lp_status start(void *context, const lp_transfer *transfer, int64_t count
     return status;
 }
 
-static lp_status wait_stream(over_nccl *t, const nccl_ticket *ticket, lp_error *err)
+static lp_status wait_event(over_nccl *t, void *event, int32_t peer, lp_error *err)
 {
     const int64_t since = lp_clock_ns();
     for (;;) {
         bool done = false;
         int result = LP_NCCL_SUCCESS;
-        LP_TRY(check_device(t, t->device.event_done(t->device.context, ticket->event, &done), "ask a stream", err));
+        LP_TRY(check_device(t, t->device.event_done(t->device.context, event, &done), "ask a stream", err));
         if (done)
             return LP_OK;
         LP_TRY(lp_nccl_check(&t->nccl, t->nccl.ncclCommGetAsyncError(t->comm, &result), "exchange messages", err));
         LP_TRY(lp_nccl_check(&t->nccl, result, "exchange messages", err));
-        LP_TRY(t->sockets.check(t->sockets.context, ticket->peer, since, err));
-        if (lp_clock_ns() - since > SPIN_NS)
-            lp_sleep_ms(NAP_MS);
+        LP_TRY(t->sockets.check(t->sockets.context, peer, since, err));
+        rest(since);
     }
+}
+
+static lp_status find_ticket(over_nccl *t, int64_t number, nccl_ticket **out, lp_error *err)
+{
+    for (int i = 0; i < TICKETS; i++)
+        if (t->ticket[i].number == number && number > 0) {
+            *out = &t->ticket[i];
+            return LP_OK;
+        }
+    return lp_fail(err, LP_E_MISUSE, "there is no such ticket");
 }
 
 static lp_status wait_ticket(void *context, int64_t number, lp_error *err)
 {
     over_nccl *t = context;
     nccl_ticket *ticket = NULL;
-    for (int i = 0; i < TICKETS; i++)
-        if (t->ticket[i].number == number)
-            ticket = &t->ticket[i];
-    if (ticket == NULL)
-        return lp_fail(err, LP_E_MISUSE, "there is no such ticket");
+    LP_TRY(find_ticket(t, number, &ticket, err));
     lp_status status = LP_OK;
     if (ticket->has_sockets)
         status = t->sockets.wait(t->sockets.context, ticket->sockets, err);
     if (status == LP_OK && ticket->has_stream)
-        status = wait_stream(t, ticket, err);
+        status = wait_event(t, ticket->event, ticket->peer, err);
     if (status != LP_OK) {
         cancel(t);
         return status;
@@ -268,6 +292,31 @@ static const char *name_of(void *context, int32_t rank)
 {
     over_nccl *t = context;
     return t->sockets.name(t->sockets.context, rank);
+}
+
+/* ---- the order of streams ---- */
+
+static lp_status after(void *context, void *event, lp_error *err)
+{
+    over_nccl *t = context;
+    return check_device(t, t->device.stream_wait(t->device.context, t->stream, event), "order a message", err);
+}
+
+static lp_status follow(void *context, int64_t number, void *stream, lp_error *err)
+{
+    over_nccl *t = context;
+    nccl_ticket *ticket = NULL;
+    LP_TRY(find_ticket(t, number, &ticket, err));
+    return check_device(t, t->device.stream_wait(t->device.context, stream, ticket->event), "order a stream", err);
+}
+
+static lp_status await_event(void *context, void *event, int32_t peer, lp_error *err)
+{
+    over_nccl *t = context;
+    const lp_status status = wait_event(t, event, peer, err);
+    if (status != LP_OK)
+        cancel(t);
+    return status;
 }
 
 /* ---- memory ---- */
@@ -302,6 +351,7 @@ static lp_status download(void *context, void *to, const void *from, int64_t byt
 static void close_nccl(void *context)
 {
     over_nccl *t = context;
+    cancel(t);
     drop_comm(t);
     for (int i = 0; i < TICKETS; i++)
         if (t->ticket[i].event != NULL)
@@ -354,6 +404,9 @@ lp_status lp_transport_nccl_on(lp_transport *transport, const lp_transport *sock
                                 .upload = upload,
                                 .download = download,
                                 .close = close_nccl};
+    t->lane = (lp_lane){.device = &t->device, .after = after, .follow = follow, .await = await_event};
+    if (device->stream_wait != NULL)
+        transport->lane = &t->lane;
     return LP_OK;
 }
 

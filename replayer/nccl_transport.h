@@ -10,7 +10,10 @@
 extern "C" {
 #endif
 
-/* What NCCL needs of a device. Calls return 0 or a code for error_text. */
+struct lp_digest_job;
+
+/* What NCCL needs of a device, and from stream_wait on what a sync needs of it whose payloads stay in its memory: NULL
+ * on devices whose payloads pass through host memory. Calls return 0 or a code for error_text. */
 typedef struct lp_nccl_device {
     void *context;
     const char *(*error_text)(void *context, int code);
@@ -24,7 +27,17 @@ typedef struct lp_nccl_device {
     int (*event_open)(void *context, void **event);
     void (*event_close)(void *context, void *event);
     int (*event_set)(void *context, void *event, void *stream);
-    int (*event_done)(void *context, void *event, bool *done); /* asks, does not wait */
+    int (*event_done)(void *context, void *event, bool *done); /* asks, does not wait; an event never set is done */
+
+    int (*stream_wait)(void *context, void *stream, void *event); /* what the stream is given next comes behind it */
+    int (*stream_settle)(void *context, void *stream);            /* returns when everything on it is done */
+    int (*take_pinned)(void *context, int64_t bytes, void **out); /* host memory that `copy` does not wait for */
+    void (*give_pinned)(void *context, void *memory);
+    /* In the order of the stream, under way when they return. */
+    int (*copy)(void *context, void *to, const void *from, int64_t bytes, void *stream);
+    int (*clear)(void *context, void *memory, int64_t bytes, void *stream);
+    /* Adds the sums of the job at `data` to the two words at `sum` (lp_device_value_sum). */
+    int (*sum)(void *context, const struct lp_digest_job *job, const void *data, void *sum, void *stream);
 } lp_nccl_device;
 
 /* LP_E_UNSUPPORTED in builds without CUDA, LP_E_DEVICE where there is no such device. */

@@ -108,6 +108,9 @@ lp_status lp_session_judge(const lp_session *s, lp_handle handle, int64_t off, c
 /* Counts bytes that have been written, or will be in the order of a stream; *is_complete: now all needed ones are in.
  */
 void lp_session_count(lp_session *s, uint32_t entry, int64_t off, int64_t bytes, bool *is_complete);
+/* The same of `count` runs, the first at lo, of which no byte has arrived before, after lp_session_reserve_need. */
+void lp_session_count_runs(lp_session *s, uint32_t entry, int64_t lo, int64_t run, int64_t stride, int64_t count,
+                           bool *is_complete);
 /* The two halves of a push, for readers that have several under way: everything up to the first written byte (*entry is
  * LP_NONE for a name that this scope ignores), and everything after the last one. */
 lp_status lp_session_admit(lp_session *s, lp_handle handle, int64_t off, const void *data, int64_t bytes,
@@ -117,6 +120,7 @@ lp_status lp_session_arrive(lp_session *s, uint32_t entry, int64_t off, int64_t 
 /* session_write.c */
 /* The part of it that is not staging: what counting takes. */
 lp_status lp_session_reserve_track(lp_session *s, uint32_t entry, int64_t off, int64_t bytes, lp_error *err);
+lp_status lp_session_reserve_need(lp_session *s, uint32_t entry, lp_error *err); /* what lp_session_count_runs takes */
 lp_status lp_session_reserve(lp_session *s, uint32_t entry, int64_t off, int64_t bytes, lp_error *err);
 void lp_session_start_writing(lp_session *s);               /* the fills of begin, once */
 void lp_session_first_touch(lp_session *s, uint32_t entry); /* the fills of the name, once */

@@ -63,6 +63,18 @@ lp_status lp_session_judge(const lp_session *s, lp_handle handle, int64_t off, c
 
 /* ---- arrive ---- */
 
+/* True when nothing of the name is missing any more. */
+static bool count_needed(lp_session *s, lp_track *track, int64_t bytes)
+{
+    track->need_left -= bytes;
+    if (track->need_left > 0)
+        return false;
+    lp_ranges_free(track->need);
+    lp_release(s->alloc, track->need);
+    track->need = NULL;
+    return true;
+}
+
 void lp_session_count(lp_session *s, uint32_t entry, int64_t off, int64_t bytes, bool *is_complete)
 {
     const lp_entry *e = &s->plan->entry[entry];
@@ -73,16 +85,19 @@ void lp_session_count(lp_session *s, uint32_t entry, int64_t off, int64_t bytes,
     if (track->is_complete)
         return;
     if (track->need != NULL) {
-        track->need_left -= lp_ranges_covered(track->need, off, off + bytes);
-        if (track->need_left > 0)
-            return;
-        lp_ranges_free(track->need);
-        lp_release(s->alloc, track->need);
-        track->need = NULL;
-    } else if (e->reads && (off > e->need_lo || off + bytes < e->need_hi)) {
+        *is_complete = count_needed(s, track, lp_ranges_covered(track->need, off, off + bytes));
         return;
     }
-    *is_complete = true;
+    *is_complete = !e->reads || (off <= e->need_lo && off + bytes >= e->need_hi);
+}
+
+void lp_session_count_runs(lp_session *s, uint32_t entry, int64_t lo, int64_t run, int64_t stride, int64_t count,
+                           bool *is_complete)
+{
+    lp_track *track = &s->track[entry];
+    s->report.bytes_pushed += run * count;
+    *is_complete = !track->is_complete &&
+                   count_needed(s, track, lp_ranges_covered_runs(track->need, lo, run, stride, count));
 }
 
 lp_status lp_session_arrive(lp_session *s, uint32_t entry, int64_t off, int64_t bytes, lp_error *err)

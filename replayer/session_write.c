@@ -84,6 +84,12 @@ lp_status lp_session_reserve_track(lp_session *s, uint32_t entry, int64_t off, i
     return LP_OK;
 }
 
+lp_status lp_session_reserve_need(lp_session *s, uint32_t entry, lp_error *err)
+{
+    const lp_track *track = &s->track[entry];
+    return track->need == NULL && !track->is_complete ? make_need(s, entry, err) : LP_OK;
+}
+
 lp_status lp_session_reserve(lp_session *s, uint32_t entry, int64_t off, int64_t bytes, lp_error *err)
 {
     const lp_entry *e = &s->plan->entry[entry];

@@ -146,3 +146,26 @@ int64_t lp_ranges_covered(const lp_ranges *r, int64_t lo, int64_t hi)
 {
     return lo < hi ? bytes_below(r, hi) - bytes_below(r, lo) : 0;
 }
+
+int64_t lp_ranges_covered_runs(const lp_ranges *r, int64_t lo, int64_t run, int64_t stride, int64_t count)
+{
+    int64_t covered = 0, at = 0, k = 0;
+    /* The first range that ends behind the first run's beginning; from there both lists are gone through once. */
+    for (int64_t high = r->count; at < high;) {
+        const int64_t middle = at + (high - at) / 2;
+        if (r->item[middle].hi <= lo)
+            at = middle + 1;
+        else
+            high = middle;
+    }
+    while (k < count && at < r->count) {
+        const int64_t from = lo + k * stride, to = from + run;
+        const int64_t a = r->item[at].lo > from ? r->item[at].lo : from, b = r->item[at].hi < to ? r->item[at].hi : to;
+        covered += b > a ? b - a : 0;
+        if (r->item[at].hi < to)
+            at++;
+        else
+            k++;
+    }
+    return covered;
+}

@@ -28,5 +28,7 @@ void lp_ranges_free(lp_ranges *r);
 
 /* Bytes of a normalised set that lie in [lo, hi). */
 int64_t lp_ranges_covered(const lp_ranges *r, int64_t lo, int64_t hi);
+/* The same of `count` runs of `run` bytes, `stride` (at least run) apart. */
+int64_t lp_ranges_covered_runs(const lp_ranges *r, int64_t lo, int64_t run, int64_t stride, int64_t count);
 
 #endif

@@ -2,8 +2,10 @@
 /* Epochs from begin to end, at senders and receivers. */
 #include "replayer/sync_private.h"
 
-#include "replayer/session.h"
+#include "replayer/device_session.h"
+#include "replayer/device_session_pieces.h"
 #include "replayer/session_patch.h"
+#include "replayer/sync_source.h"
 #include "replayer/transport_wire.h"
 
 #include <stdio.h>
@@ -165,7 +167,8 @@ static lp_status send_epoch(lp_sync *s, const lp_sync_source *source, int64_t ep
     LP_TRY(lp_sync_content(s, source, err));
     if (s->mode != LP_SYNC_SLICED)
         LP_TRY(lp_sync_shares(s, source, err));
-    LP_TRY(lp_flow_buckets(s, false, err));
+    s->uses_lane = s->transport.lane != NULL;
+    LP_TRY(lp_flow_buckets(s, false, source->packer == NULL || s->mode == LP_SYNC_DELTA, err));
     s->held = 0; /* from here on shadow and receivers are between two epochs */
     LP_TRY(send_frames(s, source, err));
     return all_say_yes(s, err);
@@ -207,9 +210,15 @@ static lp_status keep(void *context, uint32_t name, lp_error *err)
     return lp_session_keep(context, name, err);
 }
 
-static lp_status receive_frames(lp_sync *s, lp_plan *plan, lp_session *session, lp_error *err)
+static lp_status pieces(void *context, const lp_piece *piece, int64_t count, const void *data, lp_error *err)
 {
-    const lp_sync_sink sink = {.context = session, .push = push, .patch = patch, .keep = keep};
+    return lp_device_push_pieces(context, piece, count, data, err);
+}
+
+static lp_status receive_frames(lp_sync *s, lp_plan *plan, lp_session *session, void *stream, lp_error *err)
+{
+    const lp_sync_sink sink = {
+        .context = session, .push = push, .patch = patch, .keep = keep, .pieces = pieces, .stream = stream};
     if (s->mode == LP_SYNC_SLICED)
         return lp_sliced_receive(s, plan, &sink, err);
     if (s->is_delta[s->round.rank])
@@ -252,7 +261,7 @@ static lp_status receive_into(lp_sync *s, lp_plan *plan, const lp_session_option
         o.mode = LP_DIRECT;
     s->held = 0;
     LP_TRY(lp_begin(&session, plan, &o, err));
-    lp_status status = receive_frames(s, plan, session, err);
+    lp_status status = receive_frames(s, plan, session, o.stream, err);
     if (status == LP_OK)
         status = lp_finish(session, &s->report.load, err);
     else
@@ -264,6 +273,20 @@ static lp_status receive_into(lp_sync *s, lp_plan *plan, const lp_session_option
     if (status != LP_OK)
         spoil(s);
     return status;
+}
+
+/* Payloads stay on the device when they come into its memory and the plan is bound to that. */
+static lp_status choose_way(lp_sync *s, const lp_plan *plan, lp_error *err)
+{
+    const lp_device_side *side = plan->side;
+    s->uses_lane = false;
+    if (s->transport.lane == NULL || side == NULL)
+        return lp_flow_buckets(s, false, true, err);
+    LP_TRY(lp_flow_buckets(s, false, false, err));
+    const lp_device_calls *c = &side->calls;
+    LP_TRY(
+        lp_device_check(c, c->is_ours(c->context, s->bucket_memory[0], &s->uses_lane), "ask where buckets lie", err));
+    return lp_flow_buckets(s, false, !s->uses_lane, err);
 }
 
 static lp_status receive_epoch(lp_sync *s, lp_plan *plan, const lp_session_options *options, int64_t epoch,
@@ -287,7 +310,7 @@ static lp_status receive_epoch(lp_sync *s, lp_plan *plan, const lp_session_optio
     LP_TRY(lp_sync_content(s, NULL, err));
     if (s->mode != LP_SYNC_SLICED)
         LP_TRY(lp_sync_shares(s, NULL, err));
-    LP_TRY(lp_flow_buckets(s, false, err));
+    LP_TRY(choose_way(s, plan, err));
     return receive_into(s, plan, options, err);
 }
 

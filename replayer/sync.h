@@ -74,6 +74,7 @@ typedef struct lp_transport {
     lp_status (*upload)(void *context, void *to, const void *from_host, int64_t bytes, lp_error *err);
     lp_status (*download)(void *context, void *to_host, const void *from, int64_t bytes, lp_error *err);
     void (*close)(void *context);
+    const struct lp_lane *lane; /* of the library's own transports, whose payloads can stay on a device; else NULL */
 } lp_transport;
 
 enum { LP_GATHER_MAX = 64 << 20 };
@@ -124,6 +125,7 @@ typedef struct lp_sync_source {
     lp_status (*read)(void *context, uint32_t name, int64_t lo, int64_t run, int64_t stride, int64_t count, void *out,
                       lp_error *err);
     void (*close)(void *context); /* NULL: nothing to close */
+    const struct lp_sync_packer *packer; /* of the library's own sources in the memory of a device; else NULL */
 } lp_sync_source;
 
 /* The files of a checkpoint that matches the trace (lp_trace_match). Both must outlive the source, which

@@ -227,7 +227,7 @@ static lp_status start_together(start *x, lp_plan *plan, const lp_checkpoint *ch
     if (!has_all_ranks(s))
         return lp_fail(err, LP_E_MISMATCH, "the trace has %d ranks, here are %d", lp_trace_scope_count(s->trace),
                        s->round.world);
-    LP_TRY(lp_flow_buckets(s, true, err));
+    LP_TRY(lp_flow_buckets(s, true, true, err));
     LP_TRY(lp_world_bytes_make(&needs, s->trace, false, &s->platform, err));
     lp_status status = lp_cold_world_make(&x->world, &needs, s->round.rank, s->bucket, rates, err);
     lp_world_bytes_free(&needs);

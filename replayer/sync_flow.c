@@ -1,31 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Frames out and in. Two buckets a side: one is under way while the caller works on the other. */
-#include "replayer/sync_private.h"
+#include "replayer/sync_lane.h"
 
-lp_status lp_flow_buckets(lp_sync *s, bool both_ways, lp_error *err)
-{
-    const lp_transport *t = &s->transport;
-    const int count = both_ways ? 4 : 2;
-    if (s->bucket_bytes < s->bucket || s->bucket_count < count) {
-        lp_flow_release(s);
-        s->bucket_count = count;
-        for (int i = 0; i < count; i++) {
-            s->bucket_memory[i] = t->take(t->context, s->bucket);
-            s->host[i] = t->download == NULL ? s->bucket_memory[i] : lp_allocate(s->alloc, (size_t)s->bucket);
-            if (s->bucket_memory[i] == NULL || s->host[i] == NULL)
-                return lp_fail(err, LP_E_MEMORY, "no memory for a bucket of %lld bytes", (long long)s->bucket);
-        }
-        s->bucket_bytes = s->bucket;
-    }
-    s->first_in = both_ways ? 2 : 0;
-    s->report.buffer_bytes = s->bucket_count * s->bucket_bytes;
-    return LP_OK;
-}
-
-void lp_flow_release(lp_sync *s)
+static void release_buckets(lp_sync *s)
 {
     for (int i = 0; i < s->bucket_count; i++) {
-        if (s->host[i] != s->bucket_memory[i])
+        if (s->host[i] != s->bucket_memory[i] && s->host_is_pinned[i])
+            s->lane->device->give_pinned(s->lane->context, s->host[i]);
+        else if (s->host[i] != s->bucket_memory[i])
             lp_release(s->alloc, s->host[i]);
         if (s->bucket_memory[i] != NULL)
             s->transport.give_back(s->transport.context, s->bucket_memory[i]);
@@ -34,6 +16,55 @@ void lp_flow_release(lp_sync *s)
     }
     s->bucket_bytes = 0;
     s->bucket_count = 0;
+}
+
+/* What the host sees of a bucket: pinned where a lane copies it while the host goes on. */
+static lp_status take_seen(lp_sync *s, int i, lp_error *err)
+{
+    const lp_transport *t = &s->transport;
+    void *memory = NULL;
+    if (t->download == NULL)
+        memory = s->bucket_memory[i];
+    else if (s->lane == NULL)
+        memory = lp_allocate(s->alloc, (size_t)s->bucket);
+    else if (s->lane->device->take_pinned(s->lane->context, s->bucket, &memory) != 0)
+        memory = NULL;
+    s->host[i] = memory;
+    s->host_is_pinned[i] = t->download != NULL && s->lane != NULL;
+    if (memory == NULL)
+        return lp_fail(err, LP_E_MEMORY, "no memory for a bucket of %lld bytes", (long long)s->bucket);
+    return LP_OK;
+}
+
+lp_status lp_flow_buckets(lp_sync *s, bool both_ways, bool is_seen, lp_error *err)
+{
+    const lp_transport *t = &s->transport;
+    const int count = both_ways ? 4 : 2;
+    if (s->uses_lane)
+        LP_TRY(lp_sync_lane_open(s, err));
+    if (s->bucket_bytes < s->bucket || s->bucket_count < count) {
+        release_buckets(s);
+        s->bucket_count = count;
+        for (int i = 0; i < count; i++) {
+            s->bucket_memory[i] = t->take(t->context, s->bucket);
+            if (s->bucket_memory[i] == NULL)
+                return lp_fail(err, LP_E_MEMORY, "no memory for a bucket of %lld bytes", (long long)s->bucket);
+        }
+        s->bucket_bytes = s->bucket;
+    }
+    for (int i = 0; i < count && (is_seen || t->download == NULL); i++)
+        if (s->host[i] == NULL)
+            LP_TRY(take_seen(s, i, err));
+    s->first_in = both_ways ? 2 : 0;
+    s->report.buffer_bytes = s->bucket_count * s->bucket_bytes;
+    return LP_OK;
+}
+
+void lp_flow_release(lp_sync *s)
+{
+    release_buckets(s);
+    lp_sync_lane_close(s->lane, s->alloc);
+    s->lane = NULL;
 }
 
 /* ---- out ---- */

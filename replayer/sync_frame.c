@@ -83,12 +83,17 @@ void lp_frame_digest(lp_frame_digest_kind kind, const void *data, int64_t bytes,
     lp_wire_put_i64(digest + 8, (int64_t)hash.high64);
 }
 
-lp_status lp_frame_verify(const lp_frame *frame, const void *payload, lp_error *err)
+lp_status lp_frame_compare(const lp_frame *frame, const uint8_t digest[16], lp_error *err)
 {
-    uint8_t digest[16];
-    lp_frame_digest((lp_frame_digest_kind)frame->digest, payload, frame->bytes, digest);
     if (memcmp(frame->payload, digest, 16) == 0)
         return LP_OK;
     return lp_fail(err, LP_E_CORRUPT, "the payload of frame %lld of sender %d is damaged", (long long)frame->sequence,
                    frame->sender);
+}
+
+lp_status lp_frame_verify(const lp_frame *frame, const void *payload, lp_error *err)
+{
+    uint8_t digest[16];
+    lp_frame_digest((lp_frame_digest_kind)frame->digest, payload, frame->bytes, digest);
+    return lp_frame_compare(frame, digest, err);
 }

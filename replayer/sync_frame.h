@@ -35,5 +35,7 @@ lp_status lp_frame_get(const uint8_t in[LP_FRAME_BYTES], lp_frame *frame, lp_err
  * compared. */
 lp_status lp_frame_expect(const lp_frame *have, const lp_frame *want, lp_error *err);
 lp_status lp_frame_verify(const lp_frame *frame, const void *payload, lp_error *err); /* host memory */
+/* Compares the digest that its header gives with that of what came, of the same kind. */
+lp_status lp_frame_compare(const lp_frame *frame, const uint8_t digest[16], lp_error *err);
 
 #endif

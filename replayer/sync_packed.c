@@ -3,36 +3,6 @@
  * sender, so all receivers expect the same order. */
 #include "replayer/sync_private.h"
 
-/* ---- one frame ---- */
-
-lp_status lp_sync_read_frame(lp_sync *s, const lp_sync_source *source, const lp_pieces *p, const lp_frame_span *frame,
-                             uint8_t *bucket, lp_error *err)
-{
-    for (int64_t i = frame->first; i < frame->first + frame->count; i++) {
-        const lp_piece *piece = &p->piece[i];
-        if (piece->run > 0)
-            LP_TRY(source->read(source->context, piece->name, piece->lo, piece->run, piece->stride, piece->count,
-                                bucket, err));
-        bucket += lp_piece_bytes(piece);
-        lp_sync_alive(s);
-    }
-    return LP_OK;
-}
-
-lp_status lp_sync_push_frame(lp_sync *s, const lp_sync_sink *sink, const lp_pieces *p, const lp_frame_span *frame,
-                             const uint8_t *bucket, lp_error *err)
-{
-    for (int64_t i = frame->first; i < frame->first + frame->count; i++) {
-        const lp_piece *piece = &p->piece[i];
-        for (int64_t k = 0; k < piece->count; k++) {
-            LP_TRY(sink->push(sink->context, piece->name, piece->lo + k * piece->stride, bucket, piece->run, err));
-            bucket += piece->run;
-        }
-        lp_sync_alive(s);
-    }
-    return LP_OK;
-}
-
 /* ---- what is sent ---- */
 
 typedef struct used_by {
@@ -73,26 +43,22 @@ static int32_t list_receivers(const lp_sync *s, bool to_delta, int32_t *peer)
 lp_status lp_packed_send(lp_sync *s, const lp_sync_source *source, bool to_delta, lp_error *err)
 {
     lp_pieces p;
-    lp_outflow out;
+    lp_frame_out *frame = NULL;
     int32_t *peer = lp_allocate(s->alloc, (size_t)s->round.world * sizeof *peer);
     lp_pieces_init(&p, s->alloc);
-    lp_out_init(&out, s);
     lp_status status = peer == NULL ? lp_fail_memory(err) : LP_OK;
     const int32_t peers = status == LP_OK ? list_receivers(s, to_delta, peer) : 0;
     if (status == LP_OK && peers > 0)
         status = plan_frames(s, to_delta, s->round.rank, &p, err);
-    for (int64_t i = 0; i < p.frame_count && status == LP_OK; i++) {
-        uint8_t *bucket = NULL;
-        status = lp_out_bucket(&out, &bucket, err);
-        if (status == LP_OK)
-            status = lp_sync_read_frame(s, source, &p, &p.frame[i], bucket, err);
-        if (status == LP_OK)
-            status = lp_out_send(&out, peer, peers, i, p.frame[i].bytes,
-                                 i + 1 < p.frame_count ? p.frame[i + 1].bytes : -1, err);
+    if (status == LP_OK) {
+        frame = lp_allocate(s->alloc, ((size_t)p.frame_count + 1) * sizeof *frame);
+        status = frame == NULL ? lp_fail_memory(err) : LP_OK;
     }
+    for (int64_t i = 0; i < p.frame_count && status == LP_OK; i++)
+        frame[i] = (lp_frame_out){.pieces = &p, .number = i, .peer = peer, .peers = peers};
     if (status == LP_OK)
-        status = lp_out_drain(&out, err);
-    lp_out_free(&out);
+        status = lp_frames_send(s, source, frame, p.frame_count, err);
+    lp_release(s->alloc, frame);
     lp_pieces_free(&p);
     lp_release(s->alloc, peer);
     return status;
@@ -100,95 +66,39 @@ lp_status lp_packed_send(lp_sync *s, const lp_sync_source *source, bool to_delta
 
 /* ---- receivers ---- */
 
-typedef struct reception {
-    lp_sync *s;
-    lp_pieces *list;   /* by sender */
-    int64_t turn;      /* frame number of the turn */
-    int32_t sender;    /* next one in it */
-    lp_value_sum *sum; /* by name, of what came; NULL: not compared */
-} reception;
-
-/* The next frame in order; false at the end. */
-static bool next_frame(reception *r, int32_t *sender, int64_t *number)
+/* One frame of each sender a turn. */
+static lp_status order_frames(const lp_sync *s, const lp_pieces *list, lp_frame_in **out, int64_t *count, lp_error *err)
 {
-    for (bool any = true; any;) {
-        any = false;
-        for (; r->sender < r->s->round.senders; r->sender++)
-            if (r->turn < r->list[r->sender].frame_count) {
-                *sender = r->sender++;
-                *number = r->turn;
-                return true;
-            }
-        r->turn++;
-        r->sender = 0;
-        for (int32_t i = 0; i < r->s->round.senders; i++)
-            any = any || r->turn < r->list[i].frame_count;
-    }
-    return false;
-}
-
-static void add_sums(reception *r, const lp_pieces *p, const lp_frame_span *frame, const uint8_t *payload)
-{
-    for (int64_t i = frame->first; r->sum != NULL && i < frame->first + frame->count; i++) {
-        const lp_piece *piece = &p->piece[i];
-        lp_value_sum_add(&r->sum[piece->name], piece->lo, payload, piece->run);
-        payload += piece->run;
-    }
-}
-
-static lp_status verify_sums(const reception *r, lp_error *err)
-{
-    const lp_fact *me = &r->s->fact[r->s->round.rank];
-    for (uint32_t i = 0; r->sum != NULL && i < lp_checkpoint_count(r->s->catalogue); i++)
-        if (lp_bit(me->used, i))
-            LP_TRY(lp_sync_content_verify(r->s, i, &r->sum[i], err));
+    int64_t total = 0, at = 0;
+    for (int32_t i = 0; i < s->round.senders; i++)
+        total += list[i].frame_count;
+    lp_frame_in *frame = lp_allocate(s->alloc, ((size_t)total + 1) * sizeof *frame);
+    if (frame == NULL)
+        return lp_fail_memory(err);
+    for (int64_t turn = 0; at < total; turn++)
+        for (int32_t i = 0; i < s->round.senders; i++)
+            if (turn < list[i].frame_count)
+                frame[at++] = (lp_frame_in){.pieces = &list[i], .number = turn, .sender = i};
+    *out = frame;
+    *count = total;
     return LP_OK;
-}
-
-static lp_status receive_all(reception *r, lp_inflow *in, const lp_sync_sink *sink, lp_error *err)
-{
-    lp_sync *s = r->s;
-    int32_t sender = 0, next_sender = 0;
-    int64_t number = 0, next_number = 0;
-    bool has_frame = next_frame(r, &sender, &number);
-    if (has_frame)
-        LP_TRY(lp_in_post(in, sender, number, r->list[sender].frame[number].bytes, err));
-    while (has_frame) {
-        lp_frame frame;
-        const uint8_t *payload = NULL;
-        LP_TRY(lp_in_take(in, &frame, &payload, err));
-        const bool has_next = next_frame(r, &next_sender, &next_number);
-        if (has_next)
-            LP_TRY(lp_in_post(in, next_sender, next_number, r->list[next_sender].frame[next_number].bytes, err));
-        const lp_pieces *p = &r->list[sender];
-        LP_TRY(lp_sync_push_frame(s, sink, p, &p->frame[number], payload, err));
-        add_sums(r, p, &p->frame[number], payload);
-        has_frame = has_next;
-        sender = next_sender;
-        number = next_number;
-    }
-    return verify_sums(r, err);
 }
 
 lp_status lp_packed_receive(lp_sync *s, const lp_sync_sink *sink, lp_error *err)
 {
-    reception r = {.s = s};
-    lp_inflow in;
-    lp_status status = LP_OK;
-    lp_in_init(&in, s);
-    r.list = lp_allocate_zero(s->alloc, (size_t)s->round.senders * sizeof *r.list);
-    if (s->sum != NULL)
-        r.sum = lp_allocate_zero(s->alloc, ((size_t)lp_checkpoint_count(s->catalogue) + 1) * sizeof *r.sum);
-    if (r.list == NULL || (s->sum != NULL && r.sum == NULL))
-        status = lp_fail_memory(err);
+    lp_frame_in *frame = NULL;
+    int64_t count = 0;
+    lp_pieces *list = lp_allocate_zero(s->alloc, (size_t)s->round.senders * sizeof *list);
+    lp_status status = list == NULL ? lp_fail_memory(err) : LP_OK;
     for (int32_t i = 0; i < s->round.senders && status == LP_OK; i++)
-        status = plan_frames(s, false, i, &r.list[i], err);
+        status = plan_frames(s, false, i, &list[i], err);
     if (status == LP_OK)
-        status = receive_all(&r, &in, sink, err);
-    lp_in_free(&in);
-    for (int32_t i = 0; r.list != NULL && i < s->round.senders; i++)
-        lp_pieces_free(&r.list[i]);
-    lp_release(s->alloc, r.list);
-    lp_release(s->alloc, r.sum);
+        status = order_frames(s, list, &frame, &count, err);
+    if (status == LP_OK)
+        status = lp_frames_receive(s, frame, count, sink, true, err);
+    for (int32_t i = 0; list != NULL && i < s->round.senders; i++)
+        lp_pieces_free(&list[i]);
+    lp_release(s->alloc, list);
+    lp_release(s->alloc, frame);
     return status;
 }

@@ -44,6 +44,16 @@ static inline int64_t lp_piece_bytes(const lp_piece *p)
     return p->run * p->count;
 }
 
+/* A frame of a list that was cut, and the payload bytes of the one after it; -1: it is the last. */
+static inline const lp_frame_span *lp_pieces_frame(const lp_pieces *p, int64_t number)
+{
+    return &p->frame[number];
+}
+static inline int64_t lp_pieces_next_bytes(const lp_pieces *p, int64_t number)
+{
+    return number + 1 < p->frame_count ? p->frame[number + 1].bytes : -1;
+}
+
 /* As bytes, for the wire: little endian. get checks names, bounds and order against the sizes of the catalogue's
  * tensors; LP_E_CORRUPT. */
 lp_status lp_pieces_put(const lp_pieces *p, lp_text *out, lp_error *err);

@@ -4,7 +4,8 @@
  *
  *   agree   (sync_agree.c)   a round of the transport; every rank says what it has, all come to one verdict
  *   frames  (sync_flow.c)    buckets out and in, two a side, while the caller reads or replays the other one
- *           (sync_packed.c, sync_sliced.c, sync_delta.c decide what is in them)
+ *           (sync_lane*.c)   the same where payloads stay in the memory of a device
+ *           (sync_packed.c, sync_sliced.c, sync_delta.c decide what is in them, sync_frames.c goes through the lists)
  *   finish  (sync.c)         the session ends, and nobody reports success before all have
  */
 #ifndef LOADPLAN_SYNC_PRIVATE_H
@@ -34,6 +35,7 @@ typedef struct lp_fact {
 
 struct lp_slices;
 struct lp_shadow;
+struct lp_sync_lane;
 
 struct lp_sync {
     lp_platform platform;
@@ -62,12 +64,15 @@ struct lp_sync {
     lp_value_sum *sum; /* by name: what the senders' tensors add up to; NULL: not known */
     lp_sync_report report;
 
-    /* buckets: of the transport; host: the same where the host can reach it. Two for frames out and two for frames in,
-     * which are the same ones where a rank does only one of both. */
+    /* buckets: of the transport; host: the same where the host can reach it, NULL where it need not. Two for frames out
+     * and two for frames in, which are the same ones where a rank does only one of both. */
     void *bucket_memory[4];
     uint8_t *host[4];
+    bool host_is_pinned[4]; /* by the lane */
     int64_t bucket_bytes;
     int bucket_count, first_in;
+    struct lp_sync_lane *lane; /* NULL: never used */
+    bool uses_lane;            /* of the epoch: payloads of packed and sliced frames stay on the device */
 
     struct lp_slices *slices; /* schedule of sliced epochs, kept while ranks and plans stay the same */
     struct lp_shadow *shadow; /* of delta epochs */
@@ -110,9 +115,9 @@ lp_status lp_sync_take_holdings(lp_sync *s, const lp_block *all, struct lp_holdi
 
 /* ---- sync_flow.c ---- */
 
-/* Takes them, or keeps those that are large enough. */
-lp_status lp_flow_buckets(lp_sync *s, bool both_ways, lp_error *err);
-void lp_flow_release(lp_sync *s);
+/* Takes them, or keeps those that will do. is_seen: the host reads or writes what is in them. */
+lp_status lp_flow_buckets(lp_sync *s, bool both_ways, bool is_seen, lp_error *err);
+void lp_flow_release(lp_sync *s); /* them, and the lane */
 
 typedef struct lp_outflow {
     lp_sync *s;
@@ -157,7 +162,31 @@ typedef struct lp_sync_sink {
     lp_status (*patch)(void *context, uint32_t name, int64_t off, const void *data, int64_t bytes, lp_error *err);
     /* Everything of the name that did not come is as it was. */
     lp_status (*keep)(void *context, uint32_t name, lp_error *err);
+    /* Of sessions on a device: pieces that lie one after the other in its memory; what reads them is on the stream. */
+    lp_status (*pieces)(void *context, const lp_piece *piece, int64_t count, const void *data, lp_error *err);
+    void *stream;
 } lp_sync_sink;
+
+/* ---- sync_frames.c: frames of one pass, in the order in which they go ---- */
+
+typedef struct lp_frame_out {
+    const lp_pieces *pieces;
+    int64_t number; /* of the frame in `pieces`, and its sequence */
+    const int32_t *peer;
+    int32_t peers;
+} lp_frame_out;
+
+typedef struct lp_frame_in {
+    const lp_pieces *pieces;
+    int64_t number;
+    int32_t sender;
+} lp_frame_in;
+
+lp_status lp_frames_send(lp_sync *s, const lp_sync_source *source, const lp_frame_out *frame, int64_t count,
+                         lp_error *err);
+/* is_whole: names come whole, and are compared with what the senders announced where that is known. */
+lp_status lp_frames_receive(lp_sync *s, const lp_frame_in *frame, int64_t count, const lp_sync_sink *sink,
+                            bool is_whole, lp_error *err);
 
 /* ---- sync_packed.c, sync_sliced.c, sync_delta.c ---- */
 
@@ -173,7 +202,7 @@ lp_status lp_delta_receive(lp_sync *s, const lp_sync_sink *sink, lp_error *err);
 lp_status lp_delta_watch(lp_sync *s, lp_error *err);
 void lp_shadow_free(struct lp_shadow *shadow, const lp_alloc *alloc);
 
-/* Pieces of one frame from a source into a bucket, and from a bucket into a sink. */
+/* sync_frames.c: pieces of one frame from a source into a bucket, and from a bucket into a sink, in host memory. */
 lp_status lp_sync_read_frame(lp_sync *s, const lp_sync_source *source, const lp_pieces *p, const lp_frame_span *frame,
                              uint8_t *bucket, lp_error *err);
 lp_status lp_sync_push_frame(lp_sync *s, const lp_sync_sink *sink, const lp_pieces *p, const lp_frame_span *frame,

@@ -215,38 +215,47 @@ static int64_t most_frames(const struct lp_slices *l)
     return most;
 }
 
-lp_status lp_sliced_send(lp_sync *s, const lp_sync_source *source, lp_error *err)
+static int64_t all_frames(const struct lp_slices *l)
+{
+    int64_t count = 0;
+    for (int32_t i = 0; i < l->count; i++)
+        count += l->list[i].frame_count;
+    return count;
+}
+
+/* Turn by turn, and in each by the steps that all ranks go through in the same order. peer: by receiver. */
+static int64_t order_out(const lp_sync *s, int32_t *peer, lp_frame_out *frame)
 {
     const int32_t receivers = s->round.world - s->round.senders;
     const int32_t steps = receivers > s->round.senders ? receivers : s->round.senders;
+    int64_t count = 0;
+    for (int32_t i = 0; i < receivers; i++)
+        peer[i] = s->round.senders + i;
+    for (int64_t turn = 0, turns = most_frames(s->slices); turn < turns; turn++)
+        for (int32_t step = 0; step < steps; step++) {
+            const int32_t to = lp_step_receiver(s->round.rank, step, s->round.senders, receivers);
+            if (to >= 0 && turn < s->slices->list[to].frame_count)
+                frame[count++] =
+                    (lp_frame_out){.pieces = &s->slices->list[to], .number = turn, .peer = &peer[to], .peers = 1};
+        }
+    return count;
+}
+
+lp_status lp_sliced_send(lp_sync *s, const lp_sync_source *source, lp_error *err)
+{
     uint8_t key[32];
     bool is_known = false;
-    lp_outflow out;
     LP_TRY(make_key(s, key, err));
     LP_TRY(is_made(s, key, &is_known, err));
     if (!is_known)
         LP_TRY(make_send_lists(s, source, key, err));
-    const int64_t turns = most_frames(s->slices);
-    lp_status status = LP_OK;
-    lp_out_init(&out, s);
-    for (int64_t turn = 0; turn < turns && status == LP_OK; turn++)
-        for (int32_t step = 0; step < steps && status == LP_OK; step++) {
-            const int32_t receiver = lp_step_receiver(s->round.rank, step, s->round.senders, receivers);
-            const lp_pieces *p = receiver < 0 ? NULL : &s->slices->list[receiver];
-            if (p == NULL || turn >= p->frame_count)
-                continue;
-            const int32_t peer = s->round.senders + receiver;
-            uint8_t *bucket = NULL;
-            status = lp_out_bucket(&out, &bucket, err);
-            if (status == LP_OK)
-                status = lp_sync_read_frame(s, source, p, &p->frame[turn], bucket, err);
-            if (status == LP_OK)
-                status = lp_out_send(&out, &peer, 1, turn, p->frame[turn].bytes,
-                                     turn + 1 < p->frame_count ? p->frame[turn + 1].bytes : -1, err);
-        }
+    int32_t *peer = lp_allocate(s->alloc, ((size_t)s->slices->count + 1) * sizeof *peer);
+    lp_frame_out *frame = lp_allocate(s->alloc, ((size_t)all_frames(s->slices) + 1) * sizeof *frame);
+    lp_status status = peer == NULL || frame == NULL ? lp_fail_memory(err) : LP_OK;
     if (status == LP_OK)
-        status = lp_out_drain(&out, err);
-    lp_out_free(&out);
+        status = lp_frames_send(s, source, frame, order_out(s, peer, frame), err);
+    lp_release(s->alloc, peer);
+    lp_release(s->alloc, frame);
     return status;
 }
 
@@ -287,68 +296,32 @@ static lp_status make_receive_lists(lp_sync *s, const lp_plan *plan, const uint8
     return status;
 }
 
-typedef struct reception {
-    lp_sync *s;
-    int64_t turn, turns;
-    int32_t step, steps;
-} reception;
-
-/* The next frame of this receiver; false at the end. */
-static bool next_frame(reception *r, int32_t *sender, int64_t *number)
+static int64_t order_in(const lp_sync *s, lp_frame_in *frame)
 {
-    const lp_sync *s = r->s;
     const int32_t me = s->round.rank - s->round.senders, receivers = s->round.world - s->round.senders;
-    for (; r->turn < r->turns; r->turn++, r->step = 0)
-        while (r->step < r->steps) {
-            const int32_t from = lp_step_sender(me, r->step++, s->round.senders, receivers);
-            if (from < 0 || r->turn >= s->slices->list[from].frame_count)
-                continue;
-            *sender = from;
-            *number = r->turn;
-            return true;
+    const int32_t steps = receivers > s->round.senders ? receivers : s->round.senders;
+    int64_t count = 0;
+    for (int64_t turn = 0, turns = most_frames(s->slices); turn < turns; turn++)
+        for (int32_t step = 0; step < steps; step++) {
+            const int32_t from = lp_step_sender(me, step, s->round.senders, receivers);
+            if (from >= 0 && turn < s->slices->list[from].frame_count)
+                frame[count++] = (lp_frame_in){.pieces = &s->slices->list[from], .number = turn, .sender = from};
         }
-    return false;
-}
-
-static lp_status receive_frames(reception *r, lp_inflow *in, const lp_sync_sink *sink, lp_error *err)
-{
-    lp_sync *s = r->s;
-    int32_t sender = 0, next_sender = 0;
-    int64_t number = 0, next_number = 0;
-    bool has_frame = next_frame(r, &sender, &number);
-    if (has_frame)
-        LP_TRY(lp_in_post(in, sender, number, s->slices->list[sender].frame[number].bytes, err));
-    while (has_frame) {
-        lp_frame frame;
-        const uint8_t *payload = NULL;
-        LP_TRY(lp_in_take(in, &frame, &payload, err));
-        const bool has_next = next_frame(r, &next_sender, &next_number);
-        if (has_next)
-            LP_TRY(
-                lp_in_post(in, next_sender, next_number, s->slices->list[next_sender].frame[next_number].bytes, err));
-        const lp_pieces *p = &s->slices->list[sender];
-        LP_TRY(lp_sync_push_frame(s, sink, p, &p->frame[number], payload, err));
-        has_frame = has_next;
-        sender = next_sender;
-        number = next_number;
-    }
-    return LP_OK;
+    return count;
 }
 
 lp_status lp_sliced_receive(lp_sync *s, const lp_plan *plan, const lp_sync_sink *sink, lp_error *err)
 {
-    const int32_t receivers = s->round.world - s->round.senders;
     uint8_t key[32];
     bool is_known = false;
-    lp_inflow in;
     LP_TRY(make_key(s, key, err));
     LP_TRY(is_made(s, key, &is_known, err));
     if (!is_known)
         LP_TRY(make_receive_lists(s, plan, key, err));
-    reception r = {
-        .s = s, .turns = most_frames(s->slices), .steps = receivers > s->round.senders ? receivers : s->round.senders};
-    lp_in_init(&in, s);
-    const lp_status status = receive_frames(&r, &in, sink, err);
-    lp_in_free(&in);
+    lp_frame_in *frame = lp_allocate(s->alloc, ((size_t)all_frames(s->slices) + 1) * sizeof *frame);
+    if (frame == NULL)
+        return lp_fail_memory(err);
+    const lp_status status = lp_frames_receive(s, frame, order_in(s, frame), sink, false, err);
+    lp_release(s->alloc, frame);
     return status;
 }

@@ -6,6 +6,23 @@
 #include "replayer/plan.h"
 #include "replayer/sync.h"
 
+struct lp_frame_out;
+
+/* What a source in the memory of a device does besides: whole frames at a time, by a program that is made before the
+ * first one. `context` is the packer's own. */
+typedef struct lp_sync_packer {
+    void *context;
+    /* Makes all frames of a pass ready; frame i goes to bucket[i % 2], memory of the device. bucket NULL: to memory of
+     * the packer's own, from where `fetch` takes it. What was prepared is kept while frames and buckets are the same.
+     * LP_E_UNSUPPORTED: the buckets lie elsewhere, or some byte is held nowhere. */
+    lp_status (*prepare)(void *context, const struct lp_frame_out *frame, int64_t count, void *const *bucket,
+                         lp_error *err);
+    /* Fills a bucket in the order of the stream. */
+    lp_status (*pack)(void *context, int64_t number, void *stream, lp_error *err);
+    /* Fills host memory, and waits. */
+    lp_status (*fetch)(void *context, int64_t number, void *out, lp_error *err);
+} lp_sync_packer;
+
 /* A part of a tensor as a map from one destination's memory to a dense buffer. */
 typedef struct lp_gather_part {
     const lp_map *map;

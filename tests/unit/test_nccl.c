@@ -92,9 +92,18 @@ static int event_done(void *context, void *event, bool *done)
     return 0; /* how often it is asked depends on the weather */
 }
 
-static const lp_nccl_device host_device = {NULL,         device_error, device_enter, device_allocate, device_release,
-                                           device_copy,  device_copy,  stream_open,  stream_close,    event_open,
-                                           stream_close, event_set,    event_done};
+static const lp_nccl_device host_device = {.error_text = device_error,
+                                           .enter = device_enter,
+                                           .allocate = device_allocate,
+                                           .release = device_release,
+                                           .store = device_copy,
+                                           .fetch = device_copy,
+                                           .stream_open = stream_open,
+                                           .stream_close = stream_close,
+                                           .event_open = event_open,
+                                           .event_close = stream_close,
+                                           .event_set = event_set,
+                                           .event_done = event_done};
 
 /* ---- ranks ---- */
 
@@ -134,7 +143,7 @@ static void run_world(lp_trace *t, const payload *data, int epochs)
 {
     lp_transport local[RANKS];
     pthread_t thread[RANKS];
-    assert_ok(lp_transport_local(local, RANKS, SENDERS, 2000000000, NULL, ERR));
+    assert_ok(lp_transport_local(local, RANKS, SENDERS, 120000000000, NULL, ERR));
     for (int i = 0; i < RANKS; i++) {
         members[i] = (member){.local = local[i], .trace = t, .data = data, .rank = i, .epochs = epochs};
         if (i >= SENDERS)

@@ -26,11 +26,12 @@ typedef struct message {
     int rank, peer;
     fake_stream *stream;
     unsigned long order;
+    bool *is_done; /* of an operation; NULL on simple streams */
 } message;
 
 typedef struct world {
     int size, joined, left;
-    bool is_aborted;
+    bool is_aborted, has_gone[RANKS];
     message pending[PENDING * 4];
 } world;
 
@@ -42,7 +43,7 @@ typedef struct comm {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static world worlds[WORLDS];
 static int world_count;
-static long fail_at, calls, open_count;
+static long fail_at, calls, open_count, flip_at;
 static unsigned long order;
 
 /* Of one thread: messages between group start and end. */
@@ -53,6 +54,7 @@ static _Thread_local int group_count;
 EXPORT void fakeFailAt(long n);
 EXPORT long fakeCalls(void);
 EXPORT long fakeOpen(void);
+EXPORT void fakeFlip(long n);
 EXPORT int ncclGetVersion(int *version);
 EXPORT int ncclGetUniqueId(id *out);
 EXPORT int ncclCommInitRankConfig(void **out, int size, id key, int rank, void *config);
@@ -88,6 +90,13 @@ long fakeCalls(void)
 long fakeOpen(void)
 {
     return open_count;
+}
+
+void fakeFlip(long n)
+{
+    pthread_mutex_lock(&lock);
+    flip_at = n;
+    pthread_mutex_unlock(&lock);
 }
 
 int ncclGetVersion(int *version)
@@ -143,16 +152,25 @@ int ncclCommGetAsyncError(void *c, int *result)
     return SUCCESS;
 }
 
+static void finish(message *m)
+{
+    if (m->is_done != NULL)
+        *m->is_done = true;
+    else
+        atomic_fetch_sub(&m->stream->waiting, 1);
+}
+
 /* What waits on the streams of this rank is over. */
 int ncclCommAbort(void *c)
 {
     comm *x = c;
     pthread_mutex_lock(&lock);
     x->w->is_aborted = true;
+    x->w->has_gone[x->rank] = true;
     for (size_t i = 0; i < sizeof x->w->pending / sizeof *x->w->pending; i++) {
         message *m = &x->w->pending[i];
         if (m->is_used && m->rank == x->rank) {
-            atomic_fetch_sub(&m->stream->waiting, 1);
+            finish(m);
             m->is_used = false;
         }
     }
@@ -215,30 +233,92 @@ static message *find_match(world *w, const message *m)
     return best;
 }
 
+static void copy(const message *from, const message *to)
+{
+    memcpy(to->data, from->data, to->bytes);
+    if (flip_at > 0 && --flip_at == 0 && to->bytes > 0)
+        ((unsigned char *)to->data)[to->bytes / 2] ^= 4;
+}
+
+/* Whether the message could be posted; it may have been done at once. */
 static bool post(world *w, const message *m)
 {
     message *o = find_match(w, m);
     if (o != NULL) {
         if (o->bytes != m->bytes)
             return false;
-        memcpy(m->is_send ? o->data : m->data, m->is_send ? m->data : o->data, m->bytes);
-        atomic_fetch_sub(&o->stream->waiting, 1);
+        copy(m->is_send ? m : o, m->is_send ? o : m);
+        finish(o);
         o->is_used = false;
+        if (m->is_done != NULL)
+            *m->is_done = true;
         return true;
     }
     for (size_t i = 0; i < sizeof w->pending / sizeof *w->pending; i++)
         if (!w->pending[i].is_used) {
             w->pending[i] = *m;
             w->pending[i].order = ++order;
-            atomic_fetch_add(&m->stream->waiting, 1);
+            if (m->is_done == NULL)
+                atomic_fetch_add(&m->stream->waiting, 1);
             return true;
         }
     return false;
 }
 
+/* ---- groups on streams that work in order ---- */
+
+typedef struct group_op {
+    fake_op base;
+    world *w;
+    int rank, count;
+    bool is_posted, is_done[PENDING];
+    message message[PENDING];
+} group_op;
+
+static bool step_group(fake_op *base)
+{
+    group_op *op = (group_op *)base;
+    pthread_mutex_lock(&lock);
+    bool is_over = op->w->has_gone[op->rank], ok = true;
+    for (int i = 0; i < op->count && !op->is_posted && !is_over && ok; i++)
+        ok = post(op->w, &op->message[i]);
+    op->is_posted = true;
+    if (!ok)
+        op->w->is_aborted = true; /* and it stays where it is until its rank aborts */
+    bool is_done = ok;
+    for (int i = 0; i < op->count; i++)
+        is_done = is_done && op->is_done[i];
+    pthread_mutex_unlock(&lock);
+    is_over = is_over || is_done;
+    if (is_over)
+        free(op);
+    return is_over;
+}
+
+static void enqueue_group(void)
+{
+    group_op *op = calloc(1, sizeof *op);
+    if (op == NULL)
+        abort();
+    op->base.step = step_group;
+    op->w = group_comm[0]->w;
+    op->rank = group_comm[0]->rank;
+    op->count = group_count;
+    for (int i = 0; i < group_count; i++) {
+        op->message[i] = group[i];
+        op->message[i].is_done = &op->is_done[i];
+    }
+    group[0].stream->enqueue(group[0].stream, &op->base);
+}
+
 int ncclGroupEnd(void)
 {
     bool ok = !fails();
+    if (ok && group_count > 0 && group[0].stream->enqueue != NULL) {
+        enqueue_group();
+        group_count = 0;
+        return SUCCESS;
+    }
     pthread_mutex_lock(&lock);
     for (int i = 0; i < group_count && ok; i++)
         ok = post(group_comm[i]->w, &group[i]);

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Frames into the memory of a device, and from there into a session on it. */
+#include "replayer/sync_lane.h"
+
+typedef struct in_slot {
+    int64_t payload, header; /* tickets */
+    uint8_t bytes[LP_FRAME_BYTES];
+} in_slot;
+
+typedef struct lane_in {
+    lp_sync *s;
+    lp_sync_lane *l;
+    const lp_frame_in *frame;
+    const lp_sync_sink *sink;
+    lp_sum_pair *content; /* by name, on the device: what came of each; NULL: not compared */
+    in_slot slot[2];
+} lane_in;
+
+/* Starts a frame: its message waits for the replay of what was in the bucket, its digest for the message. */
+static lp_status post(lane_in *f, int64_t number, lp_error *err)
+{
+    const int k = (int)(number % 2);
+    const lp_sync *s = f->s;
+    const lp_sync_lane *l = f->l;
+    const lp_transport *t = &s->transport;
+    const lp_frame_in *x = &f->frame[number];
+    const int64_t bytes = lp_pieces_frame(x->pieces, x->number)->bytes;
+    const lp_transfer header = {.peer = x->sender, .is_host = true, .data = f->slot[k].bytes, .bytes = LP_FRAME_BYTES};
+    const lp_transfer payload = {.peer = x->sender, .data = s->bucket_memory[k], .bytes = bytes};
+    LP_TRY(t->start(t->context, &header, 1, &f->slot[k].header, err));
+    if (bytes == 0)
+        return LP_OK;
+    if (l->bucket[k].was_replayed)
+        LP_TRY(l->lane->after(l->owner, l->bucket[k].freed, err));
+    LP_TRY(t->start(t->context, &payload, 1, &f->slot[k].payload, err));
+    LP_TRY(l->lane->follow(l->owner, f->slot[k].payload, l->aside, err));
+    return lp_lane_digest(l, k, s->bucket_memory[k], bytes, err);
+}
+
+/* Nothing of a frame is replayed before it is known to be the right one, whole. */
+static lp_status take(lane_in *f, int64_t number, lp_error *err)
+{
+    const int k = (int)(number % 2);
+    lp_sync *s = f->s;
+    const lp_sync_lane *l = f->l;
+    const lp_frame_in *x = &f->frame[number];
+    const lp_transport *t = &s->transport;
+    uint8_t digest[16];
+    lp_frame frame;
+    lp_frame want = {.round = s->round.number,
+                     .sender = x->sender,
+                     .epoch = s->epoch,
+                     .sequence = x->number,
+                     .bytes = lp_pieces_frame(x->pieces, x->number)->bytes};
+    memcpy(want.agreement, s->agreement, sizeof want.agreement);
+    LP_TRY(t->wait(t->context, f->slot[k].header, err));
+    LP_TRY(lp_frame_get(f->slot[k].bytes, &frame, err));
+    LP_TRY(lp_frame_expect(&frame, &want, err));
+    s->report.frames++;
+    if (frame.bytes == 0)
+        return lp_frame_verify(&frame, NULL, err);
+    if (frame.digest != LP_FRAME_VALUE)
+        return lp_fail(err, LP_E_VERSION, "a frame with a digest of kind %u came for a device", frame.digest);
+    LP_TRY(l->lane->await(l->owner, l->bucket[k].filled, x->sender, err));
+    LP_TRY(t->wait(t->context, f->slot[k].payload, err));
+    lp_lane_found(l, k, frame.bytes, digest);
+    LP_TRY(lp_frame_compare(&frame, digest, err));
+    s->report.bytes_moved += frame.bytes;
+    return LP_OK;
+}
+
+/* What is in the bucket adds to the sums of its tensors. */
+static lp_status add_content(lane_in *f, const lp_frame_in *x, const uint8_t *bucket, lp_error *err)
+{
+    const lp_frame_span *span = lp_pieces_frame(x->pieces, x->number);
+    for (int64_t i = span->first; i < span->first + span->count; i++) {
+        const lp_piece *piece = &x->pieces->piece[i];
+        LP_TRY(lp_lane_sum(f->l, &f->content[piece->name], piece->lo, bucket, piece->run, f->sink->stream, err));
+        bucket += lp_piece_bytes(piece);
+    }
+    return LP_OK;
+}
+
+static lp_status replay(lane_in *f, int64_t number, lp_error *err)
+{
+    const int k = (int)(number % 2);
+    const lp_sync *s = f->s;
+    lp_sync_lane *l = f->l;
+    const lp_frame_in *x = &f->frame[number];
+    const lp_frame_span *span = lp_pieces_frame(x->pieces, x->number);
+    const lp_sync_sink *sink = f->sink;
+    LP_TRY(sink->pieces(sink->context, &x->pieces->piece[span->first], span->count, s->bucket_memory[k], err));
+    if (f->content != NULL)
+        LP_TRY(add_content(f, x, s->bucket_memory[k], err));
+    LP_TRY(lp_lane_check(l, l->device->event_set(l->context, l->bucket[k].freed, sink->stream), "mark a stream", err));
+    l->bucket[k].was_replayed = true;
+    return LP_OK;
+}
+
+static lp_status receive_all(lane_in *f, int64_t count, lp_error *err)
+{
+    if (count > 0)
+        LP_TRY(post(f, 0, err));
+    for (int64_t i = 0; i < count; i++) {
+        LP_TRY(take(f, i, err));
+        if (i + 1 < count)
+            LP_TRY(post(f, i + 1, err));
+        LP_TRY(replay(f, i, err));
+        lp_sync_alive(f->s);
+    }
+    return LP_OK;
+}
+
+/* ---- content ---- */
+
+static int64_t content_bytes(const lp_sync *s)
+{
+    return (lp_checkpoint_count(s->catalogue) + 1) * (int64_t)sizeof(lp_sum_pair);
+}
+
+static lp_status open_content(lane_in *f, lp_error *err)
+{
+    const lp_sync_lane *l = f->l;
+    void *content = NULL;
+    LP_TRY(lp_lane_check(l, l->device->allocate(l->context, content_bytes(f->s), &content), "take device memory", err));
+    f->content = content;
+    return lp_lane_check(l, l->device->clear(l->context, content, content_bytes(f->s), f->sink->stream),
+                         "clear device memory", err);
+}
+
+static lp_status verify_content(const lane_in *f, lp_error *err)
+{
+    const lp_sync *s = f->s;
+    const lp_sync_lane *l = f->l;
+    const lp_fact *me = &s->fact[s->round.rank];
+    if (f->content == NULL)
+        return LP_OK;
+    lp_sum_pair *found = lp_allocate(s->alloc, (size_t)content_bytes(s));
+    lp_status status = found == NULL ? lp_fail_memory(err) : LP_OK;
+    if (status == LP_OK)
+        status = lp_lane_check(l, l->device->fetch(l->context, found, f->content, content_bytes(s)),
+                               "copy from the device", err);
+    for (uint32_t i = 0; status == LP_OK && i < lp_checkpoint_count(s->catalogue); i++) {
+        const lp_value_sum sum = lp_sum_of(&found[i]);
+        if (lp_bit(me->used, i))
+            status = lp_sync_content_verify(s, i, &sum, err);
+    }
+    lp_release(s->alloc, found);
+    return status;
+}
+
+lp_status lp_lane_receive(lp_sync *s, const lp_frame_in *frame, int64_t count, const lp_sync_sink *sink, bool is_whole,
+                          lp_error *err)
+{
+    lane_in f = {.s = s, .l = s->lane, .frame = frame, .sink = sink};
+    const lp_nccl_device *d = f.l->device;
+    lp_error later;
+    lp_status status = is_whole && s->sum != NULL ? open_content(&f, err) : LP_OK;
+    if (status == LP_OK)
+        status = receive_all(&f, count, err);
+    if (status != LP_OK)
+        s->transport.cancel(s->transport.context); /* what aside may be waiting for */
+    lp_status settled = lp_lane_check(f.l, d->stream_settle(f.l->context, f.l->aside), "receive frames", &later);
+    const int replayed = d->stream_settle(f.l->context, sink->stream);
+    if (settled == LP_OK)
+        settled = lp_lane_check(f.l, replayed, "replay frames", &later);
+    if (status == LP_OK && settled != LP_OK) {
+        status = settled;
+        *err = later;
+    }
+    if (status == LP_OK)
+        status = verify_content(&f, err);
+    if (f.content != NULL)
+        d->release(f.l->context, f.content);
+    return status;
+}

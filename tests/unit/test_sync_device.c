@@ -1,0 +1,481 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Epochs between devices whose payloads never leave their memory, over a fake library and devices in host memory whose
+ * streams go on in any order that events allow: equal to a load, and clean when any call fails.
+ */
+#include "device_streams.h"
+#include "sync_testing.h"
+
+#include "replayer/sync_sum.h"
+
+#include <dlfcn.h>
+
+enum { RANKS_MOST = 9 };
+
+/* ---- ranks ---- */
+
+typedef struct world {
+    lp_checkpoint *model;
+    lp_trace *trainer, *server;
+    payload epoch[4];                      /* 1 to 3 */
+    int senders, receivers, epochs, hosts; /* hosts: of the receivers, those whose plans are of host memory */
+    lp_sync_options options;
+    lp_load_mode load;
+    uint64_t seed;
+    int64_t staging;
+    bool is_torn;   /* sender 0 fails in the middle of epoch 1 */
+    int fault_rank; /* whose device fails, */
+    int fault_at;   /* at this call after bind, from 1; 0: none does */
+} world;
+
+typedef struct member {
+    const world *w;
+    int rank;
+    gpu device;
+    lp_transport local, transport;
+    lp_destinations *host;     /* what the memory looks like */
+    lp_destination_memory *on; /* the same on the device */
+    int64_t count;
+    lp_plan *plan;
+    void *stream; /* of sessions */
+    lp_status status[4];
+    lp_sync_report report[4];
+    lp_error err;
+} member;
+
+static member members[RANKS_MOST];
+static void *library;
+
+static void *entry(const char *name)
+{
+    void *symbol = dlsym(library, name);
+    assert_non_null(symbol);
+    return symbol;
+}
+
+static bool is_host(const world *w, int rank)
+{
+    return rank >= w->senders && rank - w->senders < w->hosts;
+}
+
+/* Memory for all destinations of a rank, on its device unless it is one of the host's. */
+static void bind_member(member *m, const lp_trace *t, int32_t rank)
+{
+    const lp_scope *scope = lp_trace_scope_at(t, lp_trace_scope_find(t, rank));
+    assert_ok(lp_destinations_allocate(&m->host, t, scope, false, NULL, ERR));
+    const lp_destination_memory *list = lp_destinations_list(m->host, &m->count);
+    if (is_host(m->w, m->rank)) {
+        assert_ok(lp_bind(&m->plan, t, scope, list, m->count, &(lp_bind_options){.threads = 1}, ERR));
+        return;
+    }
+    m->on = calloc((size_t)m->count, sizeof *m->on);
+    for (int64_t i = 0; i < m->count; i++) {
+        void *block = NULL;
+        assert_int_equal(fake_take_block(&m->device.f, list[i].storage_bytes, false, &block), 0);
+        m->on[i] = list[i];
+        m->on[i].storage = block;
+        m->on[i].data = (uint8_t *)block + ((uint8_t *)list[i].data - (uint8_t *)list[i].storage);
+    }
+    const lp_bind_options o = {.threads = 1, .staging = m->w->staging};
+    assert_ok(lp_bind_with(&m->plan, t, scope, m->on, m->count, &o, &m->device.calls, ERR));
+    m->device.f.is_bound = true;
+}
+
+static void open_member(member *m, const world *w, int rank)
+{
+    *m = (member){.w = w, .rank = rank};
+    gpu_open(&m->device, w->seed * 31 + (uint64_t)rank);
+    if (rank >= w->senders)
+        bind_member(m, w->server, rank - w->senders);
+    if (m->on != NULL)
+        assert_int_equal(m->device.nccl.stream_open(&m->device, &m->stream), 0);
+    m->device.f.calls = 0;
+    m->device.f.fail_at = w->fault_at > 0 && w->fault_rank == rank ? w->fault_at - 1 : -1;
+}
+
+static void close_member(member *m)
+{
+    m->device.f.fail_at = -1;
+    lp_plan_close(m->plan);
+    if (m->stream != NULL) {
+        gpu_settle(&m->device, m->stream);
+        m->device.nccl.stream_close(&m->device, m->stream);
+    }
+    for (int64_t i = 0; m->on != NULL && i < m->count; i++)
+        fake_give(&m->device, m->on[i].storage);
+    free(m->on);
+    lp_destinations_free(m->host);
+    gpu_close(&m->device);
+}
+
+/* A payload whose reads fail from the n-th on. */
+typedef struct torn_payload {
+    const payload *data;
+    int left;
+} torn_payload;
+
+static lp_status read_torn(void *context, uint32_t name, int64_t lo, int64_t run, int64_t stride, int64_t count,
+                           void *out, lp_error *err)
+{
+    torn_payload *p = context;
+    if (p->left-- <= 0)
+        return lp_fail(err, LP_E_IO, "the trainer's disk is gone");
+    return read_payload((void *)(uintptr_t)p->data, name, lo, run, stride, count, out, err);
+}
+
+static lp_status send_one(member *m, lp_sync *s, int epoch)
+{
+    const lp_sync_source whole = {.context = (void *)(uintptr_t)&m->w->epoch[epoch], .read = read_payload};
+    torn_payload torn = {.data = &m->w->epoch[epoch], .left = 12};
+    const lp_sync_source source = {.context = &torn, .read = read_torn};
+    const bool is_torn = m->w->is_torn && epoch == 1 && m->rank == 0;
+    return lp_sync_send(s, is_torn ? &source : &whole, 0, &m->report[epoch], &m->err);
+}
+
+static lp_status recv_one(member *m, lp_sync *s, int epoch)
+{
+    const lp_session_options o = {.mode = m->w->load, .stream = m->stream};
+    return lp_sync_recv(s, m->plan, &o, 0, &m->report[epoch], &m->err);
+}
+
+static void *run_member(void *context)
+{
+    member *m = context;
+    const world *w = m->w;
+    const bool is_sender = m->rank < w->senders;
+    lp_sync *s = NULL;
+    lp_sync_options o = w->options;
+    o.is_sender = is_sender;
+    m->status[0] = lp_transport_nccl_on(&m->transport, &m->local, &m->device.nccl, FAKE_NCCL, NULL, &m->err);
+    if (m->status[0] == LP_OK)
+        m->status[0] = lp_sync_open(&s, &m->transport, is_sender ? w->trainer : w->server, &o, &m->err);
+    for (int e = 1; e <= w->epochs; e++)
+        if (m->status[e - 1] != LP_OK && !(w->is_torn && e == 2))
+            m->status[e] = m->status[e - 1];
+        else
+            m->status[e] = is_sender ? send_one(m, s, e) : recv_one(m, s, e);
+    lp_sync_close(s);
+    lp_transport_close(&m->transport);
+    lp_transport_close(&m->local); /* the others see that this rank is gone */
+    return NULL;
+}
+
+static void open_members(const world *w)
+{
+    for (int i = 0; i < w->senders + w->receivers; i++)
+        open_member(&members[i], w, i);
+}
+
+static void run_members(const world *w)
+{
+    const int size = w->senders + w->receivers;
+    lp_transport local[RANKS_MOST];
+    pthread_t thread[RANKS_MOST];
+    assert_ok(lp_transport_local(local, size, w->senders, 60000000000, NULL, ERR));
+    for (int i = 0; i < size; i++)
+        members[i].local = local[i];
+    for (int i = 0; i < size; i++)
+        assert_int_equal(pthread_create(&thread[i], NULL, run_member, &members[i]), 0);
+    for (int i = 0; i < size; i++)
+        pthread_join(thread[i], NULL);
+}
+
+static void close_members(const world *w)
+{
+    fake_open open_comms;
+    void *symbol = entry("fakeOpen");
+    memcpy(&open_comms, &symbol, sizeof open_comms);
+    for (int i = 0; i < w->senders + w->receivers; i++)
+        close_member(&members[i]);
+    assert_int_equal(open_comms(), 0);
+}
+
+static void assert_loaded(const world *w, const char *what)
+{
+    for (int i = 0; i < w->senders + w->receivers; i++)
+        for (int e = 0; e <= w->epochs; e++)
+            if (members[i].status[e] != LP_OK)
+                fail_msg("%s, seed %llu: rank %d epoch %d: %s", what, (unsigned long long)w->seed, i, e,
+                         members[i].err.text);
+    for (int i = 0; i < w->receivers; i++) {
+        const member *m = &members[w->senders + i];
+        rank_memory want = bind_rank(w->server, i);
+        load_whole(&want, &w->epoch[w->epochs]);
+        int64_t count;
+        const lp_destination_memory *right = lp_destinations_list(want.memory, &count);
+        const lp_destination_memory *have = m->on != NULL ? m->on : lp_destinations_list(m->host, &count);
+        for (int64_t k = 0; k < m->count; k++)
+            if (memcmp(have[k].storage, right[k].storage, (size_t)right[k].storage_bytes) != 0)
+                fail_msg("%s, seed %llu: rank %d: '%s' differs", what, (unsigned long long)w->seed, i, right[k].name);
+        free_rank(&want);
+    }
+}
+
+static void open_world(world *w, int epochs)
+{
+    w->model = make_model();
+    w->epochs = epochs;
+    for (int e = 1; e <= epochs; e++)
+        w->epoch[e] = make_payload(w->model, e);
+    w->trainer = w->server = record_layout(w->model, 1, w->receivers, false);
+    if (w->staging == 0)
+        w->staging = 1 << 20;
+}
+
+static void close_world(world *w)
+{
+    for (int e = 1; e <= w->epochs; e++)
+        free_payload(&w->epoch[e]);
+    lp_trace_close(w->server);
+    lp_checkpoint_close(w->model);
+}
+
+static void run_world(world *w, int epochs, const char *what)
+{
+    open_world(w, epochs);
+    open_members(w);
+    run_members(w);
+    assert_loaded(w, what);
+    close_members(w);
+    close_world(w);
+}
+
+/* ---- tests ---- */
+
+static uint64_t first_seed(void)
+{
+    const char *text = getenv("LOADPLAN_TEST_SEED");
+    return text != NULL ? strtoull(text, NULL, 10) : (uint64_t)time(NULL);
+}
+
+static const lp_load_mode LOADS[] = {LP_COLD, LP_DIRECT, LP_LAYERWISE};
+
+static void packed_frames_stay_on_the_device(void **state)
+{
+    (void)state;
+    uint64_t seed = first_seed();
+    print_message("seed %llu\n", (unsigned long long)seed);
+    for (int senders = 1; senders <= 2; senders++)
+        for (int load = 0; load < 3; load++)
+            for (int64_t bucket = 256; bucket <= 65536; bucket *= 16) {
+                world w = {.senders = senders,
+                           .receivers = 2,
+                           .options = {.bucket = bucket, .no_content_id = seed % 2 == 0},
+                           .load = LOADS[load],
+                           .seed = seed++};
+                run_world(&w, 2, "packed");
+            }
+}
+
+static void sliced_frames_stay_on_the_device(void **state)
+{
+    (void)state;
+    uint64_t seed = first_seed();
+    print_message("seed %llu\n", (unsigned long long)seed);
+    for (int receivers = 1; receivers <= 4; receivers *= 2)
+        for (int load = 0; load < 3; load++)
+            for (int64_t bucket = 512; bucket <= 65536; bucket *= 128) {
+                world w = {.senders = 2,
+                           .receivers = receivers,
+                           .options = {.mode = LP_SYNC_SLICED, .bucket = bucket},
+                           .load = LOADS[load],
+                           .seed = seed++};
+                run_world(&w, 2, "sliced");
+            }
+}
+
+/* The two ways are the same on the wire: some receivers' plans are of host memory. */
+static void devices_and_hosts_take_the_same_frames(void **state)
+{
+    (void)state;
+    uint64_t seed = first_seed();
+    print_message("seed %llu\n", (unsigned long long)seed);
+    for (int mode = LP_SYNC_PACKED; mode <= LP_SYNC_SLICED; mode++) {
+        world w = {.senders = 1,
+                   .receivers = 4,
+                   .hosts = 2,
+                   .options = {.mode = (lp_sync_mode)mode, .bucket = 2048},
+                   .load = LP_DIRECT,
+                   .seed = seed++};
+        run_world(&w, 2, "mixed");
+    }
+}
+
+/* ---- failures ---- */
+
+static int count_bad(const world *w, int epoch)
+{
+    int bad = 0;
+    for (int i = 0; i < w->senders + w->receivers; i++)
+        bad += members[i].status[epoch] != LP_OK;
+    return bad;
+}
+
+/* One epoch with a fault; true when it was reached. All ranks fail, or all have what they should. */
+static bool try_fault(world *w, const char *what, long calls_before, int *failures)
+{
+    fake_calls calls;
+    void *symbol = entry("fakeCalls");
+    memcpy(&calls, &symbol, sizeof calls);
+    open_members(w);
+    run_members(w);
+    const int bad = count_bad(w, w->epochs), all = w->senders + w->receivers;
+    const bool hit = w->fault_at > 0 ? members[w->fault_rank].device.f.calls >= w->fault_at : calls() >= calls_before;
+    if (bad > 0 && bad < all)
+        fail_msg("%s: %d of %d ranks failed", what, bad, all);
+    if (bad == 0)
+        assert_loaded(w, what);
+    else if (!hit)
+        fail_msg("%s: rank 0: %s", what, members[0].err.text);
+    *failures += bad > 0;
+    close_members(w);
+    return hit;
+}
+
+/* Nothing hangs, nothing is used after it was given back, and nobody but those who all have everything says yes. */
+static void every_call_may_fail(void **state)
+{
+    (void)state;
+    fake_fail_at fail_at;
+    void *symbol = entry("fakeFailAt");
+    memcpy(&fail_at, &symbol, sizeof fail_at);
+    int failures = 0;
+    for (int mode = LP_SYNC_PACKED; mode <= LP_SYNC_SLICED; mode++) {
+        char what[64];
+        world w = {.senders = 1,
+                   .receivers = 1,
+                   .options = {.mode = (lp_sync_mode)mode, .bucket = 8192},
+                   .load = LP_DIRECT,
+                   .seed = 5};
+        open_world(&w, 1);
+        for (long n = 1;; n += n < 30 ? 1 : 7) {
+            snprintf(what, sizeof what, "mode %d, call %ld of the library", mode, n);
+            fail_at(n);
+            if (!try_fault(&w, what, n, &failures))
+                break;
+        }
+        fail_at(0);
+        for (w.fault_rank = 0; w.fault_rank < 2; w.fault_rank++)
+            for (w.fault_at = 1;; w.fault_at += w.fault_at < 60 ? 1 : 5) {
+                snprintf(what, sizeof what, "mode %d, call %d of the device of rank %d", mode, w.fault_at,
+                         w.fault_rank);
+                w.seed++;
+                if (!try_fault(&w, what, 0, &failures))
+                    break;
+            }
+        close_world(&w);
+    }
+    print_message("%d failing calls\n", failures);
+    assert_true(failures > 150);
+}
+
+/* A failed epoch leaves poison, and the next one loads everything. */
+static void a_failed_epoch_is_followed_by_a_good_one(void **state)
+{
+    (void)state;
+    for (int load = 1; load < 3; load++) {
+        world w = {.senders = 2, .receivers = 2, .options = {.bucket = 512}, .load = LOADS[load], .seed = 9};
+        w.is_torn = true;
+        w.options.no_content_id = true;
+        open_world(&w, 2);
+        open_members(&w);
+        run_members(&w);
+        assert_int_equal(count_bad(&w, 1), 4);
+        for (int i = 0; i < 4; i++)
+            members[i].status[1] = LP_OK;
+        assert_loaded(&w, "after a torn epoch");
+        close_members(&w);
+        close_world(&w);
+    }
+}
+
+/* A bit that flips under way: the frame is named, and nothing of it was written. */
+static void a_damaged_frame_is_not_replayed(void **state)
+{
+    (void)state;
+    fake_flip flip;
+    void *symbol = entry("fakeFlip");
+    memcpy(&flip, &symbol, sizeof flip);
+    for (int n = 1; n < 6; n += 2) {
+        world w = {.senders = 1, .receivers = 1, .options = {.bucket = 4096}, .load = LP_DIRECT, .seed = (uint64_t)n};
+        char want[96];
+        w.options.no_content_id = true;
+        open_world(&w, 1);
+        open_members(&w);
+        for (int64_t k = 0; k < members[1].count; k++)
+            memset(members[1].on[k].storage, 0x5a, (size_t)members[1].on[k].storage_bytes);
+        flip(n);
+        run_members(&w);
+        flip(0);
+        assert_int_equal(count_bad(&w, 1), 2);
+        snprintf(want, sizeof want, "the payload of frame %d of sender 0 is damaged", n - 1);
+        assert_string_equal(members[1].err.text, want);
+        if (n == 1)
+            for (int64_t k = 0; k < members[1].count; k++)
+                for (int64_t b = 0; b < members[1].on[k].storage_bytes; b++)
+                    assert_int_equal(((const uint8_t *)members[1].on[k].storage)[b], 0x5a);
+        close_members(&w);
+        close_world(&w);
+    }
+}
+
+/* Sums of bytes anywhere in a tensor, at any address, by jobs that begin at its beginning. */
+static void sums_of_parts_are_those_of_the_host(void **state)
+{
+    (void)state;
+    static uint8_t data[4096 + 64];
+    uint64_t random = 99;
+    int vectors = 0;
+    for (size_t i = 0; i < sizeof data; i++)
+        data[i] = (uint8_t)(random = mix_words(random));
+    for (int n = 0; n < 3000; n++) {
+        static const int64_t grid[] = {1, 8, 16, 32, 256};
+        random = mix_words(random);
+        const int64_t step = grid[random % 5], far = n % 50 == 0 ? 5000000000 : 40;
+        const int64_t bytes = (int64_t)(random / 5 % 4096) / step * step, off = (int64_t)(random >> 32) % far * 8;
+        const uint8_t *at = data + random / 7 % 16 * (size_t)(n % 3);
+        lp_sum_part part[LP_SUM_PARTS];
+        lp_sum_pair pair = {.plus = {{0, 0}}};
+        lp_value_sum want = {{0, 0}};
+        int count;
+        assert_ok(lp_sum_parts(part, &count, off, (uintptr_t)at, bytes, ERR));
+        for (int i = 0; i < count; i++) {
+            const lp_digest_job *job = &part[i].job;
+            vectors += job->has_vectors;
+            assert_true(job->rank <= LP_DIGEST_MODES && !job->is_odd);
+            for (uint32_t k = 0; job->has_vectors && k < job->rank; k++) {
+                assert_int_equal(job->near_mode[k].off16 * 16, job->mode[k].off);
+                assert_int_equal(job->near_mode[k].pos, job->mode[k].pos);
+            }
+            gpu_run_sum(job, at + part[i].at, part[i].is_minus ? &pair.minus : &pair.plus);
+        }
+        lp_value_sum_add(&want, off, at, bytes);
+        const lp_value_sum have = lp_sum_of(&pair);
+        assert_memory_equal(&have, &want, sizeof want);
+    }
+    assert_true(vectors > 1000);
+}
+
+static int open_library(void **state)
+{
+    (void)state;
+    library = dlopen(FAKE_NCCL, RTLD_NOW | RTLD_LOCAL); /* stays, so that its counters do */
+    return library == NULL;
+}
+
+static int close_library(void **state)
+{
+    (void)state;
+    return dlclose(library);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(packed_frames_stay_on_the_device),         cmocka_unit_test(sliced_frames_stay_on_the_device),
+        cmocka_unit_test(devices_and_hosts_take_the_same_frames),   cmocka_unit_test(every_call_may_fail),
+        cmocka_unit_test(a_failed_epoch_is_followed_by_a_good_one), cmocka_unit_test(a_damaged_frame_is_not_replayed),
+        cmocka_unit_test(sums_of_parts_are_those_of_the_host),
+    };
+    return cmocka_run_group_tests(tests, open_library, close_library);
+}
