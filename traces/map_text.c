@@ -86,6 +86,7 @@ static void add(line *l, const char *format, ...)
 
 size_t lp_map_text(const lp_map *map, char *buffer, size_t buffer_bytes)
 {
+    const bool are_bytes = map->dst_elem == 1 && map->src_elem <= 1;
     line l = {buffer, buffer_bytes, 0};
     if (buffer_bytes > 0)
         buffer[0] = '\0';
@@ -104,8 +105,10 @@ size_t lp_map_text(const lp_map *map, char *buffer, size_t buffer_bytes)
             add(&l, "d%lld)", (long long)box->mode[m].dst_stride);
         }
         add(&l, " run %lld", (long long)box->run);
-        if (map->src_elem != 1 || map->dst_elem != 1)
-            add(&l, " of %d from %d", map->dst_elem, map->src_elem);
+        if (!are_bytes)
+            add(&l, " of %d", map->dst_elem);
+        if (!are_bytes && map->src_elem != 0)
+            add(&l, " from %d", map->src_elem);
         add(&l, "]");
     }
     return l.length;
