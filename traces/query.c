@@ -104,8 +104,8 @@ static lp_status prepare(query *q, const char *sql, sqlite3_stmt **out, lp_error
                : lp_fail(err, LP_E_ARGUMENT, "the query is no SELECT");
 }
 
-/* The cells of the row at hand; false when out of memory. */
-static bool read_cells(sqlite3_stmt *stmt, int columns, const char **value, lp_cell_type *type)
+/* The cells of the row at hand. What would end before its end is refused rather than cut. */
+static lp_status read_cells(sqlite3_stmt *stmt, int columns, const char **value, lp_cell_type *type, lp_error *err)
 {
     for (int c = 0; c < columns; c++) {
         const int kind = sqlite3_column_type(stmt, c);
@@ -114,13 +114,17 @@ static bool read_cells(sqlite3_stmt *stmt, int columns, const char **value, lp_c
                   : kind == SQLITE_FLOAT   ? LP_CELL_REAL
                                            : LP_CELL_TEXT;
         value[c] = kind == SQLITE_NULL ? NULL : (const char *)sqlite3_column_text(stmt, c);
+        const size_t bytes = (size_t)sqlite3_column_bytes(stmt, c);
         /* An empty blob has no text. */
-        if (value[c] == NULL && kind == SQLITE_BLOB && sqlite3_column_bytes(stmt, c) == 0)
+        if (value[c] == NULL && kind == SQLITE_BLOB && bytes == 0)
             value[c] = "";
         if (value[c] == NULL && kind != SQLITE_NULL)
-            return false;
+            return lp_fail_memory(err);
+        if (value[c] != NULL && strlen(value[c]) != bytes)
+            return lp_fail(err, LP_E_UNSUPPORTED, "column '%s' of the query holds a NUL: ask for its hex()",
+                           sqlite3_column_name(stmt, c));
     }
-    return true;
+    return LP_OK;
 }
 
 static lp_status run(query *q, sqlite3_stmt *stmt, lp_query_row row, void *context, lp_error *err)
@@ -144,10 +148,7 @@ static lp_status run(query *q, sqlite3_stmt *stmt, lp_query_row row, void *conte
     }
     int stop = row(context, columns, value, type, true), code = SQLITE_DONE;
     while (stop == 0 && (code = sqlite3_step(stmt)) == SQLITE_ROW) {
-        if (!read_cells(stmt, columns, value, type)) {
-            status = lp_fail_memory(err);
-            goto release;
-        }
+        LP_TRY_GOTO(read_cells(stmt, columns, value, type, err), release);
         stop = row(context, columns, value, type, false);
     }
     if (stop == 0 && code != SQLITE_DONE)
