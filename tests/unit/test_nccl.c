@@ -265,6 +265,56 @@ static void every_call_may_fail(void **state)
     lp_checkpoint_close(c);
 }
 
+/* One rank takes its messages back: nothing is sent by a communicator that is not there. */
+static void *cancel_and_go_on(void *context)
+{
+    member *m = context;
+    lp_round round;
+    lp_error err;
+    const lp_block *all;
+    uint8_t data[2][64];
+    int64_t ticket = 0;
+    const lp_transfer x[2] = {{.peer = 1 - m->rank, .is_send = true, .data = data[0], .bytes = sizeof data[0]},
+                              {.peer = 1 - m->rank, .data = data[1], .bytes = sizeof data[1]}};
+    memset(data, m->rank, sizeof data);
+    m->status = lp_transport_nccl_on(&m->transport, &m->local, &host_device, FAKE_NCCL, NULL, &m->err);
+    const lp_transport *t = &m->transport;
+    if (m->status == LP_OK)
+        m->status = t->join(t->context, &round, &m->err);
+    if (m->status == LP_OK)
+        m->status = t->gather(t->context, NULL, 0, &all, &m->err); /* both have joined */
+    if (m->status == LP_OK && m->rank == 0) {
+        m->status = t->start(t->context, x, 2, &ticket, &m->err);
+        t->cancel(t->context);
+        const lp_status again = t->start(t->context, x, 2, &ticket, &err);
+        m->status = m->status == LP_OK && again == LP_E_MISUSE ? LP_OK : LP_E_INTERNAL;
+        (t->fail)(t->context, "it has enough");
+    }
+    if (m->status == LP_OK && t->gather(t->context, NULL, 0, &all, &err) != LP_E_PEER)
+        m->status = LP_E_INTERNAL;
+    lp_transport_close(&m->transport);
+    lp_transport_close(&m->local);
+    return NULL;
+}
+
+static void no_message_goes_after_a_cancel(void **state)
+{
+    (void)state;
+    lp_transport local[2];
+    pthread_t thread[2];
+    device_fails_at = 0;
+    assert_ok(lp_transport_local(local, 2, 1, 120000000000, NULL, ERR));
+    for (int i = 0; i < 2; i++) {
+        members[i] = (member){.local = local[i], .rank = i};
+        assert_int_equal(pthread_create(&thread[i], NULL, cancel_and_go_on, &members[i]), 0);
+    }
+    for (int i = 0; i < 2; i++)
+        pthread_join(thread[i], NULL);
+    for (int i = 0; i < 2; i++)
+        if (members[i].status != LP_OK)
+            fail_msg("rank %d: %s", i, members[i].err.text);
+}
+
 static void what_cannot_be_loaded_is_named(void **state)
 {
     (void)state;
@@ -281,6 +331,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(epochs_by_nccl_equal_a_load),
         cmocka_unit_test(every_call_may_fail),
+        cmocka_unit_test(no_message_goes_after_a_cancel),
         cmocka_unit_test(what_cannot_be_loaded_is_named),
     };
     return cmocka_run_group_tests(tests, open_library, close_library);
