@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Settings files. Few keys, so a line is compared with all before it. */
 #include "traces/settings.h"
-#include "traces/json_pull.h"
+#include "traces/text_lines.h"
 
 #include <inttypes.h>
 
@@ -11,49 +11,28 @@ static bool is_key_byte(char c)
            c == '.';
 }
 
-static bool is_blank(char c)
+static lp_status read_line(lp_settings *s, lp_lines *l, lp_error *err)
 {
-    return c == ' ' || c == '\t' || c == '\r';
-}
-
-static lp_status wrong(const char *path, int32_t line, lp_error *err, const char *what)
-{
-    return lp_fail_at(err, LP_E_FORMAT, path, -1, "'%s' line %" PRId32 ": %s", path, line, what);
-}
-
-static lp_status read_line(lp_settings *s, const char *p, const char *end, const char *path, int32_t line,
-                           lp_error *err)
-{
-    size_t bad;
-    while (end > p && is_blank(end[-1]))
-        end--;
-    while (p < end && is_blank(*p))
-        p++;
-    if (p == end || *p == '#')
-        return LP_OK;
-    if (memchr(p, '\0', (size_t)(end - p)) != NULL || !lp_utf8_is_valid(p, (size_t)(end - p), &bad))
-        return wrong(path, line, err, "this is not text in UTF-8");
-    const char *key = p;
-    while (p < end && is_key_byte(*p))
-        p++;
-    const size_t key_bytes = (size_t)(p - key);
-    while (p < end && is_blank(*p))
-        p++;
-    if (key_bytes == 0 || key_bytes > LP_SETTING_KEY_MAX || p == end || *p != '=')
-        return wrong(path, line, err, "a line is 'key = value'");
-    p++;
-    while (p < end && is_blank(*p))
-        p++;
+    const char *key = l->at;
+    while (l->at < l->stop && is_key_byte(*l->at))
+        l->at++;
+    const size_t key_bytes = (size_t)(l->at - key);
+    lp_lines_skip_blanks(l);
+    if (key_bytes == 0 || key_bytes > LP_SETTING_KEY_MAX || l->at == l->stop || *l->at != '=')
+        return lp_lines_wrong(l, "a line is 'key = value'", NULL, err);
+    l->at++;
+    lp_lines_skip_blanks(l);
     if (s->count == LP_SETTINGS_MAX)
-        return lp_fail_at(err, LP_E_LIMIT, path, -1, "'%s' has more than %d settings", path, LP_SETTINGS_MAX);
+        return lp_fail_at(err, LP_E_LIMIT, l->path, -1, "'%s' has more than %d settings", l->path, LP_SETTINGS_MAX);
     lp_setting *x = &s->item[s->count];
-    x->line = line;
+    x->line = l->line;
     x->key = lp_arena_text(&s->arena, key, key_bytes);
-    x->value = lp_arena_text(&s->arena, p, (size_t)(end - p));
+    x->value = lp_arena_text(&s->arena, l->at, (size_t)(l->stop - l->at));
     if (x->key == NULL || x->value == NULL)
         return lp_fail_memory(err);
     if (lp_settings_find(s, x->key) != NULL)
-        return lp_fail_at(err, LP_E_FORMAT, path, -1, "'%s' line %" PRId32 ": '%s' is set twice", path, line, x->key);
+        return lp_fail_at(err, LP_E_FORMAT, l->path, -1, "'%s' line %" PRId32 ": '%s' is set twice", l->path, l->line,
+                          x->key);
     s->count++;
     return LP_OK;
 }
@@ -61,23 +40,22 @@ static lp_status read_line(lp_settings *s, const char *p, const char *end, const
 lp_status lp_settings_parse(lp_settings **out, const char *text, int64_t bytes, const char *path, const lp_alloc *alloc,
                             lp_error *err)
 {
-    const char *p = text, *const end = text + bytes;
-    int32_t line = 0;
+    lp_lines l = lp_lines_of(text, bytes, path);
     *out = NULL;
     lp_settings *s = lp_allocate_zero(alloc, sizeof *s);
     if (s == NULL)
         return lp_fail_memory(err);
     lp_arena_init(&s->arena, alloc);
-    while (p < end) {
-        const char *stop = memchr(p, '\n', (size_t)(end - p));
-        const char *next = stop != NULL ? stop + 1 : end;
-        const lp_status status = line == INT32_MAX ? lp_fail(err, LP_E_LIMIT, "'%s' has too many lines", path)
-                                                   : read_line(s, p, stop != NULL ? stop : end, path, ++line, err);
-        if (status != LP_OK) {
-            lp_settings_free(s);
-            return status;
-        }
-        p = next;
+    bool is_one;
+    lp_status status = lp_lines_next(&l, &is_one, err);
+    while (status == LP_OK && is_one) {
+        status = read_line(s, &l, err);
+        if (status == LP_OK)
+            status = lp_lines_next(&l, &is_one, err);
+    }
+    if (status != LP_OK) {
+        lp_settings_free(s);
+        return status;
     }
     *out = s;
     return LP_OK;

@@ -3,9 +3,7 @@
 #include "traces/suppress.h"
 #include "traces/findings_private.h"
 #include "traces/glob.h"
-#include "traces/json_pull.h"
-
-#include <inttypes.h>
+#include "traces/text_lines.h"
 
 void lp_suppressions_init(lp_suppressions *s, const lp_alloc *alloc)
 {
@@ -21,108 +19,72 @@ void lp_suppressions_free(lp_suppressions *s)
 
 /* ---- the text form ---- */
 
-typedef struct reader {
-    lp_suppressions *s;
-    const char *path;
-    int32_t line;
-} reader;
-
-static lp_status wrong(const reader *r, lp_error *err, const char *what, const char *subject)
+/* The next word of the line: up to a blank, or in double quotes. NULL when a quote does not end. */
+static char *next_word(lp_suppressions *s, lp_lines *l, bool *failed)
 {
-    return lp_fail_at(err, LP_E_FORMAT, r->path, -1, "'%s' line %" PRId32 ": %s%s%s%s", r->path, r->line, what,
-                      subject[0] != '\0' ? " '" : "", subject, subject[0] != '\0' ? "'" : "");
-}
-
-static bool is_blank(char c)
-{
-    return c == ' ' || c == '\t' || c == '\r';
-}
-
-/* The next word of [*p, end): up to a blank, or in double quotes. NULL when a quote does not end. */
-static char *next_word(const reader *r, const char **p, const char *end, bool *failed)
-{
-    const char *q = *p;
-    while (q < end && is_blank(*q))
-        q++;
-    const bool is_quoted = q < end && *q == '"';
+    lp_lines_skip_blanks(l);
+    const char *q = l->at;
+    const bool is_quoted = q < l->stop && *q == '"';
     const char *start = q += is_quoted;
-    char *word = lp_arena_get(&r->s->arena, (size_t)(end - q) + 1);
+    char *word = lp_arena_get(&s->arena, (size_t)(l->stop - q) + 1);
     size_t n = 0;
     *failed = word == NULL;
     if (word == NULL)
         return NULL;
-    for (; q < end && (is_quoted ? *q != '"' : !is_blank(*q)); q++) {
-        if (is_quoted && *q == '\\' && end - q > 1 && (q[1] == '"' || q[1] == '\\'))
+    for (; q < l->stop && (is_quoted ? *q != '"' : !lp_is_blank(*q)); q++) {
+        if (is_quoted && *q == '\\' && l->stop - q > 1 && (q[1] == '"' || q[1] == '\\'))
             q++;
         word[n++] = *q;
     }
     word[n] = '\0';
-    if (is_quoted && q == end)
+    if (is_quoted && q == l->stop)
         return NULL;
-    *p = q + is_quoted;
+    l->at = q + is_quoted;
     return is_quoted || q > start ? word : NULL;
 }
 
-static lp_status read_line(reader *r, const char *p, const char *end, lp_error *err)
+static lp_status read_line(lp_suppressions *s, lp_lines *l, lp_error *err)
 {
     bool failed;
-    size_t bad;
-    while (end > p && is_blank(end[-1]))
-        end--;
-    while (p < end && is_blank(*p))
-        p++;
-    if (p == end || *p == '#')
-        return LP_OK;
-    if (memchr(p, '\0', (size_t)(end - p)) != NULL || !lp_utf8_is_valid(p, (size_t)(end - p), &bad))
-        return wrong(r, err, "this is not text in UTF-8", "");
-    const char *id = next_word(r, &p, end, &failed);
+    const char *id = next_word(s, l, &failed);
     if (failed)
         return lp_fail_memory(err);
     if (id == NULL)
-        return wrong(r, err, "a quote does not end", "");
+        return lp_lines_wrong(l, "a quote does not end", NULL, err);
     const lp_rule *rule = lp_rule_find(id);
     if (rule == NULL)
-        return wrong(r, err, "there is no rule", id);
-    const char *glob = next_word(r, &p, end, &failed);
+        return lp_lines_wrong(l, "there is no rule", id, err);
+    const char *glob = next_word(s, l, &failed);
     if (failed)
         return lp_fail_memory(err);
     if (glob == NULL)
-        return wrong(r, err, "RULE GLOB REASON is wanted, and the glob is missing or its quote does not end", "");
-    while (p < end && is_blank(*p))
-        p++;
-    if (p == end)
-        return wrong(r, err, "the reason is missing: say why this is accepted", "");
-    const char *reason = lp_arena_text(&r->s->arena, p, (size_t)(end - p));
+        return lp_lines_wrong(l, "RULE GLOB REASON is wanted, and the glob is missing or its quote does not end", NULL,
+                              err);
+    lp_lines_skip_blanks(l);
+    if (l->at == l->stop)
+        return lp_lines_wrong(l, "the reason is missing: say why this is accepted", NULL, err);
+    const char *reason = lp_arena_text(&s->arena, l->at, (size_t)(l->stop - l->at));
     if (reason == NULL)
         return lp_fail_memory(err);
     if (strcmp(reason, LP_SUPPRESS_TODO) == 0)
-        return wrong(r, err, "the reason is still to be written in place of", LP_SUPPRESS_TODO);
-    lp_suppressions *s = r->s;
+        return lp_lines_wrong(l, "the reason is still to be written in place of", LP_SUPPRESS_TODO, err);
     if (s->count == LP_SUPPRESSIONS_MAX)
-        return lp_fail_at(err, LP_E_LIMIT, r->path, -1, "'%s' has more than %d suppressions", r->path,
+        return lp_fail_at(err, LP_E_LIMIT, l->path, -1, "'%s' has more than %d suppressions", l->path,
                           LP_SUPPRESSIONS_MAX);
     if (!lp_grow(s->arena.alloc, (void **)&s->item, &s->capacity, s->count + 1, sizeof *s->item))
         return lp_fail_memory(err);
-    s->item[s->count++] = (lp_suppression){.rule = rule, .glob = glob, .reason = reason, .line = r->line};
+    s->item[s->count++] = (lp_suppression){.rule = rule, .glob = glob, .reason = reason, .line = l->line};
     return LP_OK;
 }
 
 lp_status lp_suppressions_parse(lp_suppressions *s, const char *text, int64_t bytes, const char *path, lp_error *err)
 {
-    reader r = {.s = s, .path = path};
-    const char *p = text, *const end = text + bytes;
-    while (p < end) {
-        const char *stop = memchr(p, '\n', (size_t)(end - p));
-        const char *next = stop != NULL ? stop + 1 : end;
-        if (stop == NULL)
-            stop = end;
-        if (stop > p && stop[-1] == '\r')
-            stop--;
-        if (r.line == INT32_MAX)
-            return lp_fail(err, LP_E_LIMIT, "'%s' has too many lines", path);
-        r.line++;
-        LP_TRY(read_line(&r, p, stop, err));
-        p = next;
+    lp_lines l = lp_lines_of(text, bytes, path);
+    bool is_one;
+    LP_TRY(lp_lines_next(&l, &is_one, err));
+    while (is_one) {
+        LP_TRY(read_line(s, &l, err));
+        LP_TRY(lp_lines_next(&l, &is_one, err));
     }
     return LP_OK;
 }
