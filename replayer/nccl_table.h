@@ -47,6 +47,7 @@ typedef struct lp_nccl_config {
 typedef struct lp_nccl {
     void *library;
     int version;
+/* NOLINTNEXTLINE(bugprone-macro-parentheses): a declaration takes none */
 #define LP_NCCL_MEMBER(name, result, parameters) result(*name) parameters;
     LP_NCCL_ENTRIES(LP_NCCL_MEMBER)
 #undef LP_NCCL_MEMBER
