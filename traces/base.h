@@ -94,8 +94,8 @@ lp_status lp_read_file(const lp_platform *platform, const char *path, int64_t li
                        lp_error *err);
 
 /* An output file that appears whole or not at all: it is written as PATH.partial, then fsynced and renamed, and the
- * folder is fsynced. open refuses an existing PATH unless `overwrite`. abandon removes the partial file; both end the
- * object. */
+ * folder is fsynced. open refuses an existing PATH unless `overwrite`, and one that is no regular file always. abandon
+ * removes the partial file; both end the object. */
 typedef struct lp_outfile {
     const lp_io *io;
     const lp_alloc *alloc;

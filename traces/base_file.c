@@ -189,23 +189,35 @@ lp_status lp_sync_folder(const lp_io *io, const char *path, lp_error *err)
     return code < 0 && code != -EINVAL ? lp_fail_errno(err, code, "sync", folder) : LP_OK;
 }
 
+/* What has the name already: nothing, a file that may be replaced, or a reason not to write there. */
+static lp_status look_for(const lp_io *io, const char *path, bool overwrite, lp_error *err)
+{
+    lp_file_stat st = {.is_regular = true};
+    const int fd = io->open(io->context, path, O_RDONLY | O_NONBLOCK, 0); /* a pipe would wait for its other end */
+    if (fd == -ENOENT || fd == -ENOTDIR)
+        return LP_OK;
+    if (fd < 0 && fd != -EACCES) /* a file that may not be read has that name all the same */
+        return lp_fail_errno(err, fd, "look for", path);
+    if (fd >= 0) {
+        const int code = io->stat(io->context, fd, &st);
+        io->close(io->context, fd);
+        if (code < 0)
+            return lp_fail_errno(err, code, "look at", path);
+    }
+    if (!st.is_regular) /* renaming would put a file in the place of a device */
+        return lp_fail_at(err, LP_E_EXISTS, path, -1, "'%s' exists and is not a regular file", path);
+    if (overwrite)
+        return LP_OK;
+    lp_fail_at(err, LP_E_EXISTS, path, -1, "'%s' exists", path);
+    lp_hint(err, "use -f to replace it");
+    return LP_E_EXISTS;
+}
+
 lp_status lp_outfile_open(lp_outfile *f, const lp_platform *platform, const char *path, bool overwrite, lp_error *err)
 {
     const lp_platform p = lp_platform_resolve(platform);
     *f = (lp_outfile){.io = p.io, .alloc = p.alloc, .fd = -1};
-    if (!overwrite) {
-        const int existing = p.io->open(p.io->context, path, O_RDONLY, 0);
-        if (existing >= 0)
-            p.io->close(p.io->context, existing);
-        else if (existing != -ENOENT && existing != -ENOTDIR && existing != -EACCES)
-            return lp_fail_errno(err, existing, "look for", path);
-        /* A file that may not be read has that name all the same. */
-        if (existing >= 0 || existing == -EACCES) {
-            lp_fail_at(err, LP_E_EXISTS, path, -1, "'%s' exists", path);
-            lp_hint(err, "use -f to replace it");
-            return LP_E_EXISTS;
-        }
-    }
+    LP_TRY(look_for(p.io, path, overwrite, err));
     const size_t length = strlen(path);
     f->path = lp_allocate(p.alloc, length + 1);
     f->partial = lp_allocate(p.alloc, length + sizeof ".partial");

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 const char *lp_cli_clean(const char *name)
@@ -171,19 +172,24 @@ bool lp_cli_print_entity(FILE *out, char c)
 int lp_cli_open_output(lp_cli *cli, const char *path, bool overwrite)
 {
     lp_cli_state *s = cli->state;
-    if (!overwrite && access(path, F_OK) == 0) {
+    struct stat st;
+    const bool exists = stat(path, &st) == 0;
+    /* Devices and pipes are written to, never replaced by a file. */
+    const bool is_stream = exists && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode);
+    if (exists && !is_stream && (S_ISDIR(st.st_mode) || !overwrite)) {
         lp_error err;
-        lp_fail(&err, LP_E_EXISTS, "'%s' exists", path);
-        lp_hint(&err, "use -f to replace it");
+        lp_fail(&err, LP_E_EXISTS, "'%s' exists%s", path, S_ISDIR(st.st_mode) ? " and is a folder" : "");
+        if (!S_ISDIR(st.st_mode))
+            lp_hint(&err, "use -f to replace it");
         return lp_cli_fail(cli, &err);
     }
     s->path = lp_cli_format("%s", path);
-    s->partial = lp_cli_format("%s.partial", path);
-    if (s->path == NULL || s->partial == NULL)
+    s->partial = is_stream ? NULL : lp_cli_format("%s.partial", path);
+    if (s->path == NULL || (s->partial == NULL && !is_stream))
         return output_failed(cli, "create", path, ENOMEM);
-    s->file = fopen(s->partial, "wb");
+    s->file = fopen(is_stream ? path : s->partial, "wb");
     if (s->file == NULL)
-        return output_failed(cli, "create", s->partial, errno);
+        return output_failed(cli, is_stream ? "open" : "create", is_stream ? path : s->partial, errno);
     cli->out = s->file;
     cli->color = s->color_always; /* what was decided before was about standard output */
     return 0;
@@ -198,15 +204,16 @@ int lp_cli_close_output(lp_cli *cli)
         return 0;
     }
     int exit_code = 0;
-    const bool failed = ferror(s->file) || fflush(s->file) != 0 || fsync(fileno(s->file)) != 0;
+    const bool failed = ferror(s->file) || fflush(s->file) != 0 || (s->partial != NULL && fsync(fileno(s->file)) != 0);
     const int why = errno;
     const bool close_failed = fclose(s->file) != 0;
     s->file = NULL;
     cli->out = stdout;
     if (failed || close_failed) {
-        exit_code = output_failed(cli, "write", s->partial, failed ? why : errno);
-        unlink(s->partial);
-    } else if (rename(s->partial, s->path) != 0) {
+        exit_code = output_failed(cli, "write", s->partial != NULL ? s->partial : s->path, failed ? why : errno);
+        if (s->partial != NULL)
+            unlink(s->partial);
+    } else if (s->partial != NULL && rename(s->partial, s->path) != 0) {
         exit_code = output_failed(cli, "rename", s->partial, errno);
         unlink(s->partial);
     }
@@ -221,7 +228,8 @@ void lp_cli_abandon_output(lp_cli *cli)
     lp_cli_state *s = cli->state;
     if (s->file != NULL) {
         fclose(s->file);
-        unlink(s->partial);
+        if (s->partial != NULL)
+            unlink(s->partial);
     }
     free(s->path);
     free(s->partial);

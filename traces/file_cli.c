@@ -104,8 +104,10 @@ static int run_undump(lp_cli *cli)
     } else if (lp_trace_save(t, output, lp_cli_flag(cli, "force", false), &err) != LP_OK) {
         exit_code = lp_cli_fail(cli, &err);
     } else {
-        lp_cli_summary(cli, "%s: %" PRId32 " %s, %" PRId64 " names", lp_cli_clean(output), lp_trace_scope_count(t),
-                       lp_trace_scope_count(t) == 1 ? "rank" : "ranks", lp_checkpoint_count(lp_trace_checkpoint(t)));
+        char names[32];
+        lp_cli_summary(cli, "%s: %" PRId32 " %s, %s names", lp_cli_clean(output), lp_trace_scope_count(t),
+                       lp_trace_scope_count(t) == 1 ? "rank" : "ranks",
+                       lp_format_count(names, lp_checkpoint_count(lp_trace_checkpoint(t))));
     }
     lp_trace_close(t);
     lp_release(platform->alloc, text);
