@@ -307,6 +307,23 @@ const lp_bench_table lp_kernel_benches = {rows, sizeof rows / sizeof rows[0]};
 
 #else
 
-const lp_bench_table lp_kernel_benches = {NULL, 0};
+#include "traces/base.h"
+
+/* In the list all the same, so that who asks for it hears what is missing. */
+static lp_status run_nowhere(const lp_bench_bed *bed, lp_bench_result *result, lp_error *err)
+{
+    (void)bed;
+    (void)result;
+    return lp_fail(err, LP_E_DEVICE, "the benches of 'megamoe' need a build with CUDA, and a GPU");
+}
+
+static const lp_bench rows[] = {{.name = "megamoe",
+                                 .summary = "mixture-of-experts layers on a GPU: not in this build",
+                                 .size_unit = "tokens",
+                                 .unit = "us",
+                                 .run = run_nowhere,
+                                 .is_apart = true}};
+
+const lp_bench_table lp_kernel_benches = {rows, 1};
 
 #endif

@@ -205,11 +205,13 @@ static void weigh(balance *b, int32_t rank, const lp_explanation *e)
 static void print_balance(const explainer *x, const balance *b)
 {
     char least[32], most[32], written[32], staged[32];
-    fprintf(x->cli->out,
-            "%" PRId32 " ranks: each reads %s (rank %" PRId32 ") to %s (rank %" PRId32
-            "), writes at most %s, stages at most %s\n",
-            x->job->rank_count, lp_format_bytes(least, b->least), b->least_rank, lp_format_bytes(most, b->most),
-            b->most_rank, lp_format_bytes(written, b->written), lp_format_bytes(staged, b->staged));
+    FILE *out = x->cli->out;
+    fprintf(out, "%" PRId32 " ranks: each reads %s", x->job->rank_count, lp_format_bytes(least, b->least));
+    if (b->most != b->least)
+        fprintf(out, " (rank %" PRId32 ") to %s (rank %" PRId32 ")", b->least_rank, lp_format_bytes(most, b->most),
+                b->most_rank);
+    fprintf(out, ", writes at most %s, stages at most %s\n", lp_format_bytes(written, b->written),
+            lp_format_bytes(staged, b->staged));
 }
 
 static lp_status explain_rank(const explainer *x, int32_t rank, json_t *ranks, balance *b, lp_error *err)
