@@ -4,7 +4,7 @@ extern "C" { /* headers of C rooms */
 #include "replayer/device_cold.h"
 #include "replayer/device_digest.h"
 }
-#include "replayer/device_exec.h"
+#include "replayer/device_cuda.cuh"
 #include "replayer/device_plan.h"
 
 #include <cuda_runtime_api.h>
@@ -15,118 +15,97 @@ typedef struct cuda_context {
     int ordinal;
 } cuda_context;
 
-static int cleared(cudaError_t code)
-{
-    if (code != cudaSuccess)
-        cudaGetLastError();
-    return static_cast<int>(code);
-}
-
-static const char *error_text(void *, int code)
-{
-    return lp_cuda_text(code);
-}
-
 static int enter(void *context)
 {
-    return cleared(cudaSetDevice(static_cast<cuda_context *>(context)->ordinal));
-}
-
-static int allocate(void *, int64_t bytes, void **out)
-{
-    return cleared(cudaMalloc(out, static_cast<size_t>(bytes)));
-}
-
-static void release(void *, void *memory)
-{
-    cleared(cudaFree(memory));
+    return lp_cuda_cleared(cudaSetDevice(static_cast<cuda_context *>(context)->ordinal));
 }
 
 static int pin(void *, void *host, int64_t bytes)
 {
-    return cleared(cudaHostRegister(host, static_cast<size_t>(bytes), cudaHostRegisterDefault));
+    return lp_cuda_cleared(cudaHostRegister(host, static_cast<size_t>(bytes), cudaHostRegisterDefault));
 }
 
 static void unpin(void *, void *host)
 {
-    cleared(cudaHostUnregister(host));
+    lp_cuda_cleared(cudaHostUnregister(host));
 }
 
 static int fetch(void *, void *host, const void *device, int64_t bytes)
 {
-    return cleared(cudaMemcpy(host, device, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost));
+    return lp_cuda_cleared(cudaMemcpy(host, device, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost));
 }
 
 static int store(void *, void *device, const void *host, int64_t bytes)
 {
-    return cleared(cudaMemcpy(device, host, static_cast<size_t>(bytes), cudaMemcpyHostToDevice));
+    return lp_cuda_cleared(cudaMemcpy(device, host, static_cast<size_t>(bytes), cudaMemcpyHostToDevice));
 }
 
 static int lane_open(void *, void **lane)
 {
-    return cleared(cudaStreamCreateWithFlags(reinterpret_cast<cudaStream_t *>(lane), cudaStreamNonBlocking));
+    return lp_cuda_cleared(cudaStreamCreateWithFlags(reinterpret_cast<cudaStream_t *>(lane), cudaStreamNonBlocking));
 }
 
 static void lane_close(void *, void *lane)
 {
     if (lane != nullptr)
-        cleared(cudaStreamDestroy(static_cast<cudaStream_t>(lane)));
+        lp_cuda_cleared(cudaStreamDestroy(lp_cuda_stream(lane)));
 }
 
 static int lane_wait(void *, void *lane)
 {
-    return cleared(cudaStreamSynchronize(static_cast<cudaStream_t>(lane)));
+    return lp_cuda_cleared(cudaStreamSynchronize(lp_cuda_stream(lane)));
 }
 
 /* A waiting thread sleeps: there are as many readers as processors. */
 static int mark_open(void *, void **mark)
 {
-    return cleared(cudaEventCreateWithFlags(reinterpret_cast<cudaEvent_t *>(mark),
-                                            cudaEventDisableTiming | cudaEventBlockingSync));
+    return lp_cuda_cleared(cudaEventCreateWithFlags(reinterpret_cast<cudaEvent_t *>(mark),
+                                                    cudaEventDisableTiming | cudaEventBlockingSync));
 }
 
 static void mark_close(void *, void *mark)
 {
     if (mark != nullptr)
-        cleared(cudaEventDestroy(static_cast<cudaEvent_t>(mark)));
+        lp_cuda_cleared(cudaEventDestroy(static_cast<cudaEvent_t>(mark)));
 }
 
 static int mark_set(void *, void *mark, void *lane)
 {
-    return cleared(cudaEventRecord(static_cast<cudaEvent_t>(mark), static_cast<cudaStream_t>(lane)));
+    return lp_cuda_cleared(cudaEventRecord(static_cast<cudaEvent_t>(mark), lp_cuda_stream(lane)));
 }
 
 static int mark_wait(void *, void *mark)
 {
-    return cleared(cudaEventSynchronize(static_cast<cudaEvent_t>(mark)));
+    return lp_cuda_cleared(cudaEventSynchronize(static_cast<cudaEvent_t>(mark)));
 }
 
 static int mark_query(void *, void *mark, bool *is_past)
 {
     const cudaError_t code = cudaEventQuery(static_cast<cudaEvent_t>(mark));
     *is_past = code == cudaSuccess;
-    return code == cudaErrorNotReady ? 0 : cleared(code);
+    return code == cudaErrorNotReady ? 0 : lp_cuda_cleared(code);
 }
 
 static int lane_follow(void *, void *lane, void *mark)
 {
-    return cleared(cudaStreamWaitEvent(static_cast<cudaStream_t>(lane), static_cast<cudaEvent_t>(mark), 0));
+    return lp_cuda_cleared(cudaStreamWaitEvent(lp_cuda_stream(lane), static_cast<cudaEvent_t>(mark), 0));
 }
 
 static int clear(void *, void *lane, void *device, int64_t bytes)
 {
-    return cleared(cudaMemsetAsync(device, 0, static_cast<size_t>(bytes), static_cast<cudaStream_t>(lane)));
+    return lp_cuda_cleared(cudaMemsetAsync(device, 0, static_cast<size_t>(bytes), lp_cuda_stream(lane)));
 }
 
 static int copy(void *, void *lane, void *device, int64_t device_pitch, const void *host, int64_t host_pitch,
                 int64_t bytes, int64_t rows)
 {
-    const cudaStream_t stream = static_cast<cudaStream_t>(lane);
+    const cudaStream_t stream = lp_cuda_stream(lane);
     if (rows == 1)
-        return cleared(cudaMemcpyAsync(device, host, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, stream));
-    return cleared(cudaMemcpy2DAsync(device, static_cast<size_t>(device_pitch), host, static_cast<size_t>(host_pitch),
-                                     static_cast<size_t>(bytes), static_cast<size_t>(rows), cudaMemcpyHostToDevice,
-                                     stream));
+        return lp_cuda_cleared(
+            cudaMemcpyAsync(device, host, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, stream));
+    return lp_cuda_cleared(cudaMemcpy2DAsync(device, static_cast<size_t>(device_pitch), host,
+                                             static_cast<size_t>(host_pitch), static_cast<size_t>(bytes),
+                                             static_cast<size_t>(rows), cudaMemcpyHostToDevice, stream));
 }
 
 static lp_status program_open(void *, void **program, const lp_plan *plan, lp_error *err)
@@ -190,9 +169,9 @@ static lp_status digests(void *, const lp_plan *plan, uint8_t (*digest)[LP_VALUE
     lp_value_sum *host = static_cast<lp_value_sum *>(lp_allocate(alloc, bytes));
     if (host == nullptr)
         return lp_fail_memory(err);
-    int code = cleared(cudaMalloc(&sum, bytes));
+    int code = lp_cuda_cleared(cudaMalloc(&sum, bytes));
     if (code == 0)
-        code = cleared(cudaMemset(sum, 0, bytes));
+        code = lp_cuda_cleared(cudaMemset(sum, 0, bytes));
     if (code == 0)
         status = start_sums(plan, static_cast<uint64_t *>(sum), err);
     if (code == 0 && status == LP_OK)
@@ -202,67 +181,32 @@ static lp_status digests(void *, const lp_plan *plan, uint8_t (*digest)[LP_VALUE
     for (uint32_t i = 0; i < plan->rows->ndest && status == LP_OK; i++)
         if (is_digested(plan, i))
             lp_value_sum_end(&host[i], lp_destination_payload(&plan->rows->dest[i]), digest[i]);
-    release(nullptr, sum);
+    lp_cuda_release(nullptr, sum);
     lp_release(alloc, host);
     return status;
 }
 
 /* ---- life ---- */
 
-static lp_status parse_name(const char *name, int *ordinal, lp_error *err)
-{
-    char *end = nullptr;
-    const bool is_cuda = strncmp(name, "cuda", 4) == 0;
-    const char *digits = name + 5;
-    const long number = is_cuda && name[4] == ':' && *digits >= '0' && *digits <= '9' ? strtol(digits, &end, 10) : -1;
-    if (is_cuda && name[4] == '\0')
-        *ordinal = 0;
-    else if (number >= 0 && number < 1024 && *end == '\0')
-        *ordinal = static_cast<int>(number);
-    else
-        return lp_fail(err, LP_E_DEVICE, "cannot use device '%s': devices are named cpu, cuda:0, cuda:1, ...", name);
-    return LP_OK;
-}
-
-static lp_status find_device(const char *name, int ordinal, lp_error *err)
-{
-    int count = 0, major = 0, driver = 0;
-    cudaError_t code = cudaDriverGetVersion(&driver);
-    if (code == cudaSuccess && driver == 0)
-        return lp_fail(err, LP_E_DEVICE, "cannot use device '%s': no NVIDIA driver is installed", name);
-    if (code == cudaSuccess)
-        code = cudaGetDeviceCount(&count);
-    if (code == cudaSuccess && ordinal >= count)
-        code = count == 0 ? cudaErrorNoDevice : cudaErrorInvalidDevice;
-    if (code == cudaSuccess)
-        code = cudaSetDevice(ordinal);
-    if (code == cudaSuccess)
-        code = cudaFree(nullptr); /* makes the context */
-    if (code == cudaSuccess)
-        code = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, ordinal);
-    if (cleared(code) != 0)
-        return lp_fail(err, LP_E_DEVICE, "cannot use device '%s': %s", name, lp_cuda_text(static_cast<int>(code)));
-    if (major != 9)
-        return lp_fail(err, LP_E_DEVICE, "cannot use device '%s': its compute capability is %d, this build is for 9.0",
-                       name, major);
-    return LP_OK;
-}
-
 extern "C" lp_status lp_cuda_device_open(lp_cold_device *out, const char *name, lp_error *err)
 {
     int ordinal = 0;
-    LP_TRY(parse_name(name, &ordinal, err));
-    LP_TRY(find_device(name, ordinal, err));
+    LP_TRY(lp_cuda_find(name, &ordinal, err));
     cuda_context *context = static_cast<cuda_context *>(malloc(sizeof *context));
     if (context == nullptr)
         return lp_fail_memory(err);
     context->ordinal = ordinal;
+    const int entered = enter(context); /* the caller works on it from here on */
+    if (entered != 0) {
+        free(context);
+        return lp_cuda_fail(err, entered, "enter the device");
+    }
     lp_cold_device d = {};
     d.context = context;
-    d.error_text = error_text;
+    d.error_text = lp_cuda_error_text;
     d.enter = enter;
-    d.allocate = allocate;
-    d.release = release;
+    d.allocate = lp_cuda_allocate;
+    d.release = lp_cuda_release;
     d.pin = pin;
     d.unpin = unpin;
     d.fetch = fetch;

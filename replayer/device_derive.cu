@@ -4,6 +4,7 @@ extern "C" { /* headers of C rooms */
 #include "replayer/device_derive.h"
 }
 #include "replayer/device_cast.cuh"
+#include "replayer/device_cuda.cuh"
 
 #define LP_DERIVE_BARRIER()            __syncthreads()
 #define LP_DERIVE_CAST(bits, from, to) cast_bits(bits, from, to)
@@ -67,13 +68,6 @@ __global__ void run_wave(const lp_derive_table table, lp_derive_outcome *outcome
         lp_derive_note(code, c, static_cast<int64_t>(first), &outcome[job->outcome]);
 }
 
-static int cleared(cudaError_t code)
-{
-    if (code != cudaSuccess)
-        cudaGetLastError();
-    return static_cast<int>(code);
-}
-
 /* Takes the next part of the block; *at counts. */
 static char *part(char *block, int64_t *at, int64_t bytes)
 {
@@ -122,7 +116,7 @@ extern "C" int lp_device_derives_open(lp_device_derives **out, lp_derive_table *
         code = static_cast<cudaError_t>(lp_device_derives_forget(d, nullptr));
     if (code == cudaSuccess)
         code = cudaStreamSynchronize(nullptr);
-    if (cleared(code) != 0) {
+    if (lp_cuda_cleared(code) != 0) {
         lp_device_derives_close(d);
         return static_cast<int>(code);
     }
@@ -157,7 +151,7 @@ extern "C" int lp_device_derives_run(const lp_device_derives *d, const uint32_t 
             blocks += d->table.job[job[at]].blocks;
         }
         run_wave<<<blocks, LP_DERIVE_THREADS, 0, static_cast<cudaStream_t>(stream)>>>(table, d->outcome, w);
-        const int code = cleared(cudaGetLastError());
+        const int code = lp_cuda_cleared(cudaGetLastError());
         if (code != 0)
             return code;
     }
@@ -169,7 +163,7 @@ extern "C" int lp_device_derives_forget(const lp_device_derives *d, void *stream
     if (d->table.outcomes == 0)
         return 0;
     /* all bits set: index -1 */
-    return cleared(
+    return lp_cuda_cleared(
         cudaMemsetAsync(d->outcome, 0xff, d->table.outcomes * sizeof *d->outcome, static_cast<cudaStream_t>(stream)));
 }
 
@@ -181,5 +175,5 @@ extern "C" int lp_device_derives_outcomes(const lp_device_derives *d, lp_derive_
         code = cudaMemcpyAsync(out, d->outcome, d->table.outcomes * sizeof *out, cudaMemcpyDeviceToHost, s);
     if (code == cudaSuccess)
         code = cudaStreamSynchronize(s);
-    return cleared(code);
+    return lp_cuda_cleared(code);
 }

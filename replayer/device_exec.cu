@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The launches of a push, and the memory that they need. */
+#include "replayer/device_cuda.cuh"
 #include "replayer/device_exec.h"
 #include "replayer/device_others.cuh"
 #include "replayer/device_rows.cuh"
@@ -34,16 +35,9 @@ struct lp_device_push {
     base_list bases;
 };
 
-static int cleared(cudaError_t code)
-{
-    if (code != cudaSuccess)
-        cudaGetLastError();
-    return static_cast<int>(code);
-}
-
 #define CUDA_TRY(call, label)                                                                                          \
     do {                                                                                                               \
-        code = cleared(call);                                                                                          \
+        code = lp_cuda_cleared(call);                                                                                  \
         if (code != cudaSuccess)                                                                                       \
             goto label;                                                                                                \
     } while (0)
@@ -230,7 +224,7 @@ extern "C" int lp_device_push_set(lp_device_push *p, const uint32_t *item, const
         p->rows = e->rows.item_tile[e->items];
         p->words = e->words.item_tile[e->items];
         p->others = e->others.item_tile[e->items];
-        return cleared(set_all(p, base, count, s));
+        return lp_cuda_cleared(set_all(p, base, count, s));
     }
     p->rows = p->words = p->others = 0;
     for (uint32_t i = 0; i < count; i++) {

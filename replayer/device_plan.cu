@@ -4,7 +4,7 @@ extern "C" { /* headers of C rooms */
 #include "replayer/device_program.h"
 #include "replayer/plan.h"
 }
-#include "replayer/device_exec.h"
+#include "replayer/device_cuda.cuh"
 #include "replayer/device_plan.h"
 
 struct lp_device_plan {
@@ -19,13 +19,6 @@ struct lp_device_plan {
 
 /* Stands for the address of a tensor of which no byte is read. */
 static const void *const NO_BYTES = reinterpret_cast<const void *>(16);
-
-static lp_status fail_cuda(lp_error *err, int code, const char *verb)
-{
-    if (code == 0)
-        return LP_OK;
-    return lp_fail(err, LP_E_DEVICE, "cannot %s: %s", verb, lp_cuda_text(code));
-}
 
 static uint64_t address_of(const lp_plan *plan, const lp_step *step)
 {
@@ -64,9 +57,9 @@ static lp_status open_program(lp_device_exec **exec, lp_device_push **push, cons
     LP_TRY(lp_device_program_new(&program, items, plan->platform.alloc, err));
     lp_status status = compile(program, plan, err);
     if (status == LP_OK)
-        status = fail_cuda(err, lp_device_exec_open(exec, program), "upload the plan");
+        status = lp_cuda_fail(err, lp_device_exec_open(exec, program), "upload the plan");
     if (status == LP_OK)
-        status = fail_cuda(err, lp_device_push_open(push, *exec, items), "prepare pushes");
+        status = lp_cuda_fail(err, lp_device_push_open(push, *exec, items), "prepare pushes");
     lp_device_program_free(program);
     return status;
 }
@@ -85,7 +78,7 @@ static lp_status open_all(lp_device_plan *d, lp_error *err)
         return LP_OK;
     LP_TRY(open_program(&d->fill_exec, &d->fill_push, plan, 1, compile_fills, err));
     const uint32_t item = 0;
-    return fail_cuda(err, lp_device_push_set(d->fill_push, &item, &NO_BYTES, 1, NULL), "list the fills");
+    return lp_cuda_fail(err, lp_device_push_set(d->fill_push, &item, &NO_BYTES, 1, NULL), "list the fills");
 }
 
 extern "C" lp_status lp_device_plan_open(lp_device_plan **out, const lp_plan *plan, lp_error *err)
@@ -130,7 +123,7 @@ extern "C" int64_t lp_device_plan_bytes(const lp_device_plan *d)
 
 extern "C" lp_status lp_device_plan_begin(lp_device_plan *d, void *stream, lp_error *err)
 {
-    return d->fill_push == NULL ? LP_OK : fail_cuda(err, lp_device_push_run(d->fill_push, stream), "fill");
+    return d->fill_push == NULL ? LP_OK : lp_cuda_fail(err, lp_device_push_run(d->fill_push, stream), "fill");
 }
 
 /* Enters one tensor in base_of; *entered is the entry, or LP_NONE. */
@@ -181,10 +174,10 @@ extern "C" lp_status lp_device_plan_set(lp_device_plan *d, const lp_handle *hand
     }
     if (status != LP_OK)
         return status;
-    return fail_cuda(err, lp_device_push_set(d->push, d->item, d->base, n, stream), "list the tensors of a push");
+    return lp_cuda_fail(err, lp_device_push_set(d->push, d->item, d->base, n, stream), "list the tensors of a push");
 }
 
 extern "C" lp_status lp_device_plan_run(lp_device_plan *d, void *stream, lp_error *err)
 {
-    return fail_cuda(err, lp_device_push_run(d->push, stream), "start a push");
+    return lp_cuda_fail(err, lp_device_push_run(d->push, stream), "start a push");
 }

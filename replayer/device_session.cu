@@ -5,7 +5,7 @@ extern "C" { /* headers of C rooms */
 #include "replayer/device_session.h"
 }
 #include "replayer/device_cast.cuh"
-#include "replayer/device_exec.h"
+#include "replayer/device_cuda.cuh"
 
 #include <cuda_runtime_api.h>
 #include <stdlib.h>
@@ -25,27 +25,10 @@ struct cuda_program {
     cudaStream_t aside; /* lists the tiles of a captured push at once */
 };
 
-static int cleared(cudaError_t code)
-{
-    if (code != cudaSuccess)
-        cudaGetLastError();
-    return static_cast<int>(code);
-}
-
-static cudaStream_t stream_of(void *stream)
-{
-    return static_cast<cudaStream_t>(stream);
-}
-
 static unsigned blocks_for(int64_t threads)
 {
     const int64_t blocks = (threads + THREADS - 1) / THREADS;
     return static_cast<unsigned>(blocks < BLOCKS_MAX ? blocks : BLOCKS_MAX);
-}
-
-static const char *error_text(void *, int code)
-{
-    return lp_cuda_text(code);
 }
 
 static int enter(void *context, int *before)
@@ -54,39 +37,29 @@ static int enter(void *context, int *before)
     cudaError_t code = cudaGetDevice(before);
     if (code == cudaSuccess && *before != ordinal)
         code = cudaSetDevice(ordinal);
-    return cleared(code);
+    return lp_cuda_cleared(code);
 }
 
 static void leave(void *context, int before)
 {
     if (before != static_cast<cuda_context *>(context)->ordinal)
-        cleared(cudaSetDevice(before));
-}
-
-static int take(void *, int64_t bytes, void **out)
-{
-    return cleared(cudaMalloc(out, static_cast<size_t>(bytes)));
-}
-
-static void give(void *, void *memory)
-{
-    cleared(cudaFree(memory));
+        lp_cuda_cleared(cudaSetDevice(before));
 }
 
 static int take_pinned(void *, int64_t bytes, void **out)
 {
-    return cleared(cudaHostAlloc(out, static_cast<size_t>(bytes), cudaHostAllocDefault));
+    return lp_cuda_cleared(cudaHostAlloc(out, static_cast<size_t>(bytes), cudaHostAllocDefault));
 }
 
 static void give_pinned(void *, void *memory)
 {
-    cleared(cudaFreeHost(memory));
+    lp_cuda_cleared(cudaFreeHost(memory));
 }
 
 static int is_ours(void *context, const void *data, bool *yes)
 {
     cudaPointerAttributes a = {};
-    const int code = cleared(cudaPointerGetAttributes(&a, data));
+    const int code = lp_cuda_cleared(cudaPointerGetAttributes(&a, data));
     *yes = (a.type == cudaMemoryTypeDevice && a.device == static_cast<cuda_context *>(context)->ordinal) ||
            a.type == cudaMemoryTypeManaged;
     return code;
@@ -96,32 +69,33 @@ static int is_ours(void *context, const void *data, bool *yes)
 static int is_captured(void *, void *stream, bool *yes)
 {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    const int code = stream == nullptr ? 0 : cleared(cudaStreamIsCapturing(stream_of(stream), &status));
+    const int code = stream == nullptr ? 0 : lp_cuda_cleared(cudaStreamIsCapturing(lp_cuda_stream(stream), &status));
     *yes = status != cudaStreamCaptureStatusNone;
     return code;
 }
 
 static int copy(void *, void *to, const void *from, int64_t bytes, void *stream)
 {
-    return cleared(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, stream_of(stream)));
+    return lp_cuda_cleared(
+        cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, lp_cuda_stream(stream)));
 }
 
 static int copy_rows(void *, void *to, int64_t to_pitch, const void *from, int64_t from_pitch, int64_t bytes,
                      int64_t rows, void *stream)
 {
-    return cleared(cudaMemcpy2DAsync(to, static_cast<size_t>(to_pitch), from, static_cast<size_t>(from_pitch),
-                                     static_cast<size_t>(bytes), static_cast<size_t>(rows), cudaMemcpyDefault,
-                                     stream_of(stream)));
+    return lp_cuda_cleared(cudaMemcpy2DAsync(to, static_cast<size_t>(to_pitch), from, static_cast<size_t>(from_pitch),
+                                             static_cast<size_t>(bytes), static_cast<size_t>(rows), cudaMemcpyDefault,
+                                             lp_cuda_stream(stream)));
 }
 
 static int clear(void *, void *memory, int64_t bytes, void *stream)
 {
-    return cleared(cudaMemsetAsync(memory, 0, static_cast<size_t>(bytes), stream_of(stream)));
+    return lp_cuda_cleared(cudaMemsetAsync(memory, 0, static_cast<size_t>(bytes), lp_cuda_stream(stream)));
 }
 
 static int wait(void *, void *stream)
 {
-    return cleared(cudaStreamSynchronize(stream_of(stream)));
+    return lp_cuda_cleared(cudaStreamSynchronize(lp_cuda_stream(stream)));
 }
 
 /* ---- strided tensors ---- */
@@ -155,9 +129,9 @@ static int gather(void *, void *to, const void *from, const lp_form *form, int64
 {
     if (form->bytes == 0)
         return 0;
-    gather_units<<<blocks_for(form->bytes / form->unit), THREADS, 0, stream_of(stream)>>>(
+    gather_units<<<blocks_for(form->bytes / form->unit), THREADS, 0, lp_cuda_stream(stream)>>>(
         static_cast<char *>(to), static_cast<const char *>(from), *form, lo, hi);
-    return cleared(cudaGetLastError());
+    return lp_cuda_cleared(cudaGetLastError());
 }
 
 __global__ void write_dummy(const __grid_constant__ lp_dummy d)
@@ -178,16 +152,11 @@ __global__ void write_dummy(const __grid_constant__ lp_dummy d)
 
 static int dummy(void *, const lp_dummy *values, void *stream)
 {
-    write_dummy<<<blocks_for(values->form.bytes / values->form.unit), THREADS, 0, stream_of(stream)>>>(*values);
-    return cleared(cudaGetLastError());
+    write_dummy<<<blocks_for(values->form.bytes / values->form.unit), THREADS, 0, lp_cuda_stream(stream)>>>(*values);
+    return lp_cuda_cleared(cudaGetLastError());
 }
 
 /* ---- programs ---- */
-
-static lp_status fail_cuda(lp_error *err, int code, const char *verb)
-{
-    return code == 0 ? LP_OK : lp_fail(err, LP_E_DEVICE, "cannot %s: %s", verb, lp_cuda_text(code));
-}
 
 static lp_status compile(lp_device_program *program, const lp_device_side *side, lp_error *err)
 {
@@ -206,19 +175,20 @@ static void program_close(void *, void *program)
     lp_device_push_close(p->captured);
     lp_device_exec_close(p->exec);
     if (p->aside != nullptr)
-        cleared(cudaStreamDestroy(p->aside));
+        lp_cuda_cleared(cudaStreamDestroy(p->aside));
     free(p);
 }
 
 static lp_status open_pushes(cuda_program *p, const lp_device_program *compiled, uint32_t items, bool captures,
                              lp_error *err)
 {
-    LP_TRY(fail_cuda(err, lp_device_exec_open(&p->exec, compiled), "upload the plan"));
-    LP_TRY(fail_cuda(err, lp_device_push_open(&p->push, p->exec, items), "prepare pushes"));
+    LP_TRY(lp_cuda_fail(err, lp_device_exec_open(&p->exec, compiled), "upload the plan"));
+    LP_TRY(lp_cuda_fail(err, lp_device_push_open(&p->push, p->exec, items), "prepare pushes"));
     if (!captures)
         return LP_OK;
-    LP_TRY(fail_cuda(err, lp_device_push_open(&p->captured, p->exec, items), "prepare pushes"));
-    return fail_cuda(err, cleared(cudaStreamCreateWithFlags(&p->aside, cudaStreamNonBlocking)), "open a stream");
+    LP_TRY(lp_cuda_fail(err, lp_device_push_open(&p->captured, p->exec, items), "prepare pushes"));
+    return lp_cuda_fail(err, lp_cuda_cleared(cudaStreamCreateWithFlags(&p->aside, cudaStreamNonBlocking)),
+                        "open a stream");
 }
 
 static lp_status program_open(void *context, void **program, const lp_device_side *side, lp_error *err)
@@ -252,13 +222,13 @@ static int64_t program_bytes(void *, const void *program)
 static int list_aside(cuda_program *p, const uint32_t *item, const void *const *base, uint32_t count)
 {
     cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-    int code = cleared(cudaThreadExchangeStreamCaptureMode(&mode));
+    int code = lp_cuda_cleared(cudaThreadExchangeStreamCaptureMode(&mode));
     if (code != 0)
         return code;
     code = lp_device_push_set(p->captured, item, base, count, p->aside);
     if (code == 0)
-        code = cleared(cudaStreamSynchronize(p->aside));
-    const int back = cleared(cudaThreadExchangeStreamCaptureMode(&mode));
+        code = lp_cuda_cleared(cudaStreamSynchronize(p->aside));
+    const int back = lp_cuda_cleared(cudaThreadExchangeStreamCaptureMode(&mode));
     return code != 0 ? code : back;
 }
 
@@ -267,13 +237,13 @@ static lp_status program_push(void *context, void *program, const uint32_t *item
 {
     cuda_program *p = static_cast<cuda_program *>(program);
     bool captured = false;
-    LP_TRY(fail_cuda(err, is_captured(context, stream, &captured), "ask about the stream"));
+    LP_TRY(lp_cuda_fail(err, is_captured(context, stream, &captured), "ask about the stream"));
     if (captured && p->captured == nullptr)
         return lp_fail(err, LP_E_MISUSE, "the plan was bound without room for captured pushes");
     lp_device_push *push = captured ? p->captured : p->push;
     const int code = captured ? list_aside(p, item, base, count) : lp_device_push_set(push, item, base, count, stream);
-    LP_TRY(fail_cuda(err, code, "list the tensors of a push"));
-    return fail_cuda(err, lp_device_push_run(push, stream), "start a push");
+    LP_TRY(lp_cuda_fail(err, code, "list the tensors of a push"));
+    return lp_cuda_fail(err, lp_device_push_run(push, stream), "start a push");
 }
 
 /* ---- derives ---- */
@@ -330,8 +300,8 @@ static lp_status add_on_host(const lp_plan *plan, uint32_t dest, lp_value_sum *s
             return LP_OK;
         }
     } adder = {sum, 0};
-    lp_status status = fail_cuda(
-        err, cleared(cudaMemcpy(host, plan->address[dest], static_cast<size_t>(span), cudaMemcpyDeviceToHost)),
+    lp_status status = lp_cuda_fail(
+        err, lp_cuda_cleared(cudaMemcpy(host, plan->address[dest], static_cast<size_t>(span), cudaMemcpyDeviceToHost)),
         "copy a tensor to the host");
     if (status == LP_OK)
         status = lp_form_walk(&form, host, plan->platform.alloc, adder::add, &adder, err);
@@ -350,8 +320,8 @@ static lp_status start_sums(const lp_plan *plan, uint32_t first, uint32_t count,
         on_host[i] = lp_digest_job_of(&job, &form, reinterpret_cast<uintptr_t>(data), NULL) != LP_OK;
         if (on_host[i] || form.bytes == 0)
             continue;
-        LP_TRY(fail_cuda(err, lp_device_value_sum(&job, data, sums + 2 * static_cast<size_t>(i), stream),
-                         "digest a tensor"));
+        LP_TRY(lp_cuda_fail(err, lp_device_value_sum(&job, data, sums + 2 * static_cast<size_t>(i), stream),
+                            "digest a tensor"));
     }
     return LP_OK;
 }
@@ -365,14 +335,16 @@ static lp_status digests(void *, const lp_plan *plan, uint32_t first, uint32_t c
     bool *on_host = static_cast<bool *>(lp_allocate(alloc, count + 1));
     lp_status status = host == nullptr || on_host == nullptr ? lp_fail_memory(err) : LP_OK;
     if (status == LP_OK)
-        status = fail_cuda(err, cleared(cudaMemsetAsync(sums, 0, bytes, stream_of(stream))), "digest the tensors");
+        status = lp_cuda_fail(err, lp_cuda_cleared(cudaMemsetAsync(sums, 0, bytes, lp_cuda_stream(stream))),
+                              "digest the tensors");
     if (status == LP_OK)
-        status = start_sums(plan, first, count, static_cast<uint64_t *>(sums), on_host, stream_of(stream), err);
+        status = start_sums(plan, first, count, static_cast<uint64_t *>(sums), on_host, lp_cuda_stream(stream), err);
     if (status == LP_OK)
-        status = fail_cuda(err, cleared(cudaMemcpyAsync(host, sums, bytes, cudaMemcpyDeviceToHost, stream_of(stream))),
-                           "digest the tensors");
+        status = lp_cuda_fail(
+            err, lp_cuda_cleared(cudaMemcpyAsync(host, sums, bytes, cudaMemcpyDeviceToHost, lp_cuda_stream(stream))),
+            "digest the tensors");
     if (status == LP_OK)
-        status = fail_cuda(err, wait(nullptr, stream), "digest the tensors");
+        status = lp_cuda_fail(err, wait(nullptr, stream), "digest the tensors");
     for (uint32_t i = 0; i < count && status == LP_OK; i++) {
         if (on_host[i]) {
             host[i] = {};
@@ -387,49 +359,21 @@ static lp_status digests(void *, const lp_plan *plan, uint32_t first, uint32_t c
 
 /* ---- life ---- */
 
-static lp_status find_device(const char *name, int *ordinal, lp_error *err)
-{
-    int count = 0, major = 0, before = 0;
-    char *end = nullptr;
-    const bool has_digits = strncmp(name, "cuda:", 5) == 0 && name[5] >= '0' && name[5] <= '9';
-    const long number = has_digits ? strtol(name + 5, &end, 10) : strcmp(name, "cuda") == 0 ? 0 : -1;
-    if (number < 0 || number > 1023 || (end != nullptr && *end != '\0'))
-        return lp_fail(err, LP_E_DEVICE, "cannot use device '%s': devices are named cpu, cuda:0, cuda:1, ...", name);
-    *ordinal = static_cast<int>(number);
-    cudaError_t code = cudaGetDeviceCount(&count);
-    if (code == cudaSuccess && *ordinal >= count)
-        code = count == 0 ? cudaErrorNoDevice : cudaErrorInvalidDevice;
-    if (code == cudaSuccess)
-        code = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, *ordinal);
-    if (code == cudaSuccess)
-        code = cudaGetDevice(&before);
-    if (code == cudaSuccess)
-        code = cudaSetDevice(*ordinal); /* makes the context */
-    if (code == cudaSuccess)
-        code = cudaSetDevice(before);
-    if (cleared(code) != 0)
-        return lp_fail(err, LP_E_DEVICE, "cannot use device '%s': %s", name, lp_cuda_text(static_cast<int>(code)));
-    if (major != 9)
-        return lp_fail(err, LP_E_DEVICE, "cannot use device '%s': its compute capability is %d, this build is for 9.0",
-                       name, major);
-    return LP_OK;
-}
-
 extern "C" lp_status lp_cuda_calls(lp_device_calls *out, const char *name, bool captures, lp_error *err)
 {
     int ordinal;
-    LP_TRY(find_device(name, &ordinal, err));
+    LP_TRY(lp_cuda_find(name, &ordinal, err));
     cuda_context *context = static_cast<cuda_context *>(malloc(sizeof *context));
     if (context == nullptr)
         return lp_fail_memory(err);
     *context = {ordinal, captures};
     lp_device_calls c = {};
     c.context = context;
-    c.error_text = error_text;
+    c.error_text = lp_cuda_error_text;
     c.enter = enter;
     c.leave = leave;
-    c.take = take;
-    c.give = give;
+    c.take = lp_cuda_allocate;
+    c.give = lp_cuda_release;
     c.take_pinned = take_pinned;
     c.give_pinned = give_pinned;
     c.is_ours = is_ours;

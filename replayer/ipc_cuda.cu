@@ -3,6 +3,7 @@
 extern "C" { /* headers of C rooms */
 #include "replayer/ipc_device.h"
 }
+#include "replayer/device_cuda.cuh"
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
@@ -17,31 +18,9 @@ typedef struct cuda_sharing {
     address_range range;
 } cuda_sharing;
 
-static int cleared(cudaError_t code)
-{
-    if (code != cudaSuccess)
-        cudaGetLastError();
-    return static_cast<int>(code);
-}
-
-static const char *error_text(void *, int code)
-{
-    return cudaGetErrorString(static_cast<cudaError_t>(code));
-}
-
 static int enter(void *context)
 {
-    return cleared(cudaSetDevice(static_cast<cuda_sharing *>(context)->ordinal));
-}
-
-static int allocate(void *, int64_t bytes, void **out)
-{
-    return cleared(cudaMalloc(out, static_cast<size_t>(bytes)));
-}
-
-static void release(void *, void *memory)
-{
-    cleared(cudaFree(memory));
+    return lp_cuda_cleared(cudaSetDevice(static_cast<cuda_sharing *>(context)->ordinal));
 }
 
 /* A handle stands for a whole allocation, so the address is looked up in it first. */
@@ -55,7 +34,7 @@ static int give(void *context, void *memory, uint8_t handle[LP_IPC_HANDLE_BYTES]
         static_cast<cuda_sharing *>(context)->range(&first, &size, reinterpret_cast<CUdeviceptr>(memory));
     if (found != CUDA_SUCCESS)
         return static_cast<int>(cudaErrorInvalidDevicePointer);
-    const int code = cleared(cudaIpcGetMemHandle(&made, reinterpret_cast<void *>(first)));
+    const int code = lp_cuda_cleared(cudaIpcGetMemHandle(&made, reinterpret_cast<void *>(first)));
     if (code != 0)
         return code;
     memcpy(handle, &made, sizeof made);
@@ -68,23 +47,12 @@ static int take(void *, const uint8_t handle[LP_IPC_HANDLE_BYTES], void **base)
 {
     cudaIpcMemHandle_t given;
     memcpy(&given, handle, sizeof given);
-    return cleared(cudaIpcOpenMemHandle(base, given, cudaIpcMemLazyEnablePeerAccess));
+    return lp_cuda_cleared(cudaIpcOpenMemHandle(base, given, cudaIpcMemLazyEnablePeerAccess));
 }
 
 static void put_back(void *, void *base)
 {
-    cleared(cudaIpcCloseMemHandle(base));
-}
-
-/* "cuda:3" into 3. */
-static bool parse_name(const char *name, int *ordinal)
-{
-    char *end;
-    if (strncmp(name, "cuda:", 5) != 0 || name[5] < '0' || name[5] > '9')
-        return false;
-    const long value = strtol(name + 5, &end, 10);
-    *ordinal = static_cast<int>(value);
-    return *end == '\0' && value < 1024;
+    lp_cuda_cleared(cudaIpcCloseMemHandle(base));
 }
 
 /* An ordinal depends on what each process may see; the UUID does not. */
@@ -103,12 +71,12 @@ static int find_device(int ordinal, char name[LP_IPC_DEVICE_BYTES], address_rang
     cudaDeviceProp properties;
     cudaDriverEntryPointQueryResult found;
     void *entry = nullptr;
-    int code = cleared(cudaGetDeviceProperties(&properties, ordinal));
+    int code = lp_cuda_cleared(cudaGetDeviceProperties(&properties, ordinal));
     if (code == 0)
-        code = cleared(cudaSetDevice(ordinal));
+        code = lp_cuda_cleared(cudaSetDevice(ordinal));
     if (code == 0)
-        code =
-            cleared(cudaGetDriverEntryPointByVersion("cuMemGetAddressRange", &entry, 12000, cudaEnableDefault, &found));
+        code = lp_cuda_cleared(
+            cudaGetDriverEntryPointByVersion("cuMemGetAddressRange", &entry, 12000, cudaEnableDefault, &found));
     if (code == 0 && (found != cudaDriverEntryPointSuccess || entry == nullptr))
         code = static_cast<int>(cudaErrorNotSupported);
     if (code != 0)
@@ -121,22 +89,22 @@ static int find_device(int ordinal, char name[LP_IPC_DEVICE_BYTES], address_rang
 extern "C" lp_status lp_ipc_device_open(lp_ipc_device *out, const char *name, const lp_alloc *alloc, lp_error *err)
 {
     int ordinal = 0;
-    if (!parse_name(name, &ordinal))
+    if (!lp_cuda_ordinal(name, &ordinal))
         return lp_fail(err, LP_E_ARGUMENT, "there is no device '%s': name cpu or cuda:N", name);
     *out = {};
     address_range range = nullptr;
     const int code = find_device(ordinal, out->name, &range);
     if (code != 0)
-        return lp_fail(err, LP_E_DEVICE, "cannot use device '%s': %s", name, error_text(nullptr, code));
+        return lp_fail(err, LP_E_DEVICE, "cannot use device '%s': %s", name, lp_cuda_text(code));
     cuda_sharing *context = static_cast<cuda_sharing *>(lp_allocate(alloc, sizeof *context));
     if (context == nullptr)
         return lp_fail_memory(err);
     *context = {ordinal, range};
     out->context = context;
-    out->error_text = error_text;
+    out->error_text = lp_cuda_error_text;
     out->enter = enter;
-    out->allocate = allocate;
-    out->release = release;
+    out->allocate = lp_cuda_allocate;
+    out->release = lp_cuda_release;
     out->give = give;
     out->take = take;
     out->put_back = put_back;
