@@ -158,6 +158,14 @@ static lp_status declare_again(lp_mirror *m, uint32_t dest, const lp_strided *sr
     return LP_OK;
 }
 
+static bool lies_in(const lp_mirror *m, const mirror_storage *s, uint32_t dest)
+{
+    uint32_t i = s->base;
+    while (i != LP_NONE && i != dest)
+        i = m->next[i];
+    return i == dest;
+}
+
 /* Everything that was written to the destination, out of the way: into a temporary that takes its storage's place. */
 static lp_status set_aside(lp_mirror *m, uint32_t dest, lp_error *err)
 {
@@ -170,9 +178,9 @@ static lp_status set_aside(lp_mirror *m, uint32_t dest, lp_error *err)
         return lp_fail(err, LP_E_UNSUPPORTED, "replaces a destination that was computed");
     for (int64_t i = 0; i < m->storages; i++) {
         mirror_storage *s = &m->storage[i];
-        if (s->kind != MIRROR_DESTINATION || s->base != dest)
+        if (s->kind != MIRROR_DESTINATION || !lies_in(m, s, dest))
             continue;
-        if (m->next[dest] != LP_NONE)
+        if (s->base != dest || m->next[dest] != LP_NONE)
             return lp_fail(err, LP_E_UNSUPPORTED, "replaces a destination that shares its storage");
         if (r->dest[dest].row.offset != 0)
             return lp_fail(err, LP_E_UNSUPPORTED, "replaces a destination inside a larger storage");
