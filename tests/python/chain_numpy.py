@@ -374,16 +374,19 @@ ORDERS = {
 
 # ---- files ----
 
-def write_safetensors(path, dtype, shape, raw):
-    text = json.dumps({"t": {"dtype": dtype, "shape": list(shape), "data_offsets": [0, len(raw)]}}).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + raw)
+def write_safetensors(path, dtype, shape, *raws):
+    """Tensors t0, t1, ... of one dtype and shape."""
+    header = {f"t{i}": {"dtype": dtype, "shape": list(shape), "data_offsets": [i * len(raw), (i + 1) * len(raw)]}
+              for i, raw in enumerate(raws)}
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(raws))
 
 
 def read_safetensors(path):
     blob = path.read_bytes()
     (length,) = struct.unpack("<Q", blob[:8])
     header = json.loads(blob[8:8 + length])
-    return header.get("__metadata__", {}), header["t"], blob[8 + length:]
+    return header.get("__metadata__", {}), header["t0"], blob[8 + length:]
 
 
 def nibbles(values):
@@ -420,17 +423,19 @@ def check(loadplan, folder, row, order, shape, axes, rng):
     before, after, back = (folder / f"{name}.{what}" for what in ("in", "out", "back"))
     write_safetensors(before, "I32", [expected.size], expected.astype("<i4").tobytes())
     assert run("--identify", before) == "the same\n", name
+    pack = nibbles if bits == 4 else lambda values: values.astype(f"<u{bits // 8}").tobytes()
+    planes = [pack(expected >> shift & 2**bits - 1) for shift in range(0, int(source.size - 1).bit_length() or 1, bits)]
+    write_safetensors(before, "U8", [len(planes[0])], *planes)
+    assert run("--identify", before) == "the same\n", f"{name}: by units"
 
     values = rng.integers(0, 2**bits, source.size, np.uint64)
     moved = np.where(real, values[expected], 0)
     if bits == 4:
-        dtype, dims, raw, wanted = "U8", [*shape[:-1], shape[-1] // 2], nibbles(values), nibbles(moved)
+        dtype, dims, raw, wanted = "U8", [*shape[:-1], shape[-1] // 2], pack(values), pack(moved)
         if len(shape) == 3 and shape[-1] == 8:  # words
             dtype, dims = "I32", shape[:-1]
     else:
-        code = np.dtype(f"<u{bits // 8}")
-        dtype, dims = f"U{bits}", shape
-        raw, wanted = values.astype(code).tobytes(), moved.astype(code).tobytes()
+        dtype, dims, raw, wanted = f"U{bits}", shape, pack(values), pack(moved)
     write_safetensors(before, dtype, dims, raw)
     run("--apply", before, "-o", after, "-q")
     metadata, tensor, data = read_safetensors(after)
