@@ -9,6 +9,7 @@
 #define LOADPLAN_DEVICE_COLD_H
 
 #include "replayer/plan.h"
+#include "replayer/read_queue.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -109,6 +110,7 @@ typedef struct lp_cold_options {
     int64_t staging; /* bytes of device memory in sixteen slots; 0: 1 GiB. More where a tensor is larger than a slot. */
     int32_t readers; /* 0: one for each processor, up to 16 */
     lp_cold_reading reading;
+    const lp_read_queue *queue; /* of direct reads; NULL: that of the system where files are the system's too */
     bool allow_fallbacks;
     int (*progress)(void *context, int64_t done, int64_t total); /* NULL, or called by the caller's thread */
     void *progress_context;
@@ -120,7 +122,7 @@ typedef struct lp_cold_report {
     int64_t bytes_written, bytes_straight; /* straight: from pinned memory to their place */
     int64_t names, batches, derives_run, derives_skipped, fallbacks;
     int64_t pinned_bytes, device_bytes; /* device: slots and program */
-    int32_t readers;
+    int32_t readers, queues; /* queues: of the readers that had several direct reads under way */
     int64_t nanoseconds;
     int64_t setup_nanoseconds;  /* before the first read, part of nanoseconds; and of that */
     int64_t plan_nanoseconds;   /* choosing how files are read, and cutting batches */

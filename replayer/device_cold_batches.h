@@ -99,6 +99,8 @@ lp_status lp_cold_files_open(lp_cold_files *f, const lp_platform *platform, cons
 lp_status lp_cold_files_unchanged(const lp_cold_files *f, lp_error *err);
 void lp_cold_files_count(const lp_cold_files *f, lp_cold_report *report); /* what was read so far */
 void lp_cold_files_close(lp_cold_files *f);
+/* Bytes that were read another way than by the call below; by any thread. */
+void lp_cold_files_note(const lp_cold_files *f, int32_t file, int64_t bytes);
 /* All of [off, off + bytes), by any thread. With room > 0, `to` has room for as many bytes, and a file that is read
  * directly may fill it. */
 lp_status lp_cold_files_read(const lp_cold_files *f, int32_t file, int64_t off, void *to, int64_t bytes, int64_t room,

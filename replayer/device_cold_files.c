@@ -143,6 +143,11 @@ static int64_t read_some(const lp_cold_files *f, lp_cold_file *file, const char 
     }
 }
 
+void lp_cold_files_note(const lp_cold_files *f, int32_t file, int64_t bytes)
+{
+    atomic_fetch_add(&f->file[file].bytes, bytes);
+}
+
 lp_status lp_cold_files_read(const lp_cold_files *f, int32_t number, int64_t off, void *to, int64_t bytes, int64_t room,
                              lp_error *err)
 {

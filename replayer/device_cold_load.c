@@ -85,6 +85,7 @@ static lp_status load(loading *l, lp_cold_report *report, lp_error *err)
     report->reads = b->reads;
     report->names = b->names;
     report->batches = b->batches;
+    report->queues = lp_cold_pipe_queues(l->pipe);
     count_written(l->plan, report);
     return LP_OK;
 }

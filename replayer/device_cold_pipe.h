@@ -29,5 +29,6 @@ void lp_cold_pipe_close(lp_cold_pipe *pipe); /* NULL is allowed; waits for the d
 /* Clears the storages, fills, reads and moves everything; returns when the device has done it. The program is waited
  * for when the readers have been started. */
 lp_status lp_cold_pipe_run(lp_cold_pipe *pipe, const lp_cold_files *files, lp_cold_program *program, lp_error *err);
+int32_t lp_cold_pipe_queues(const lp_cold_pipe *pipe); /* readers that had one */
 
 #endif

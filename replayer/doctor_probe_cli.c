@@ -2,6 +2,7 @@
 /* The probes of `doctor`. Libraries are looked up the way a load looks them up, by name and only when needed. */
 #include "replayer/doctor_cli.h"
 #include "replayer/file_residency.h"
+#include "replayer/read_queue.h"
 #include "traces/base.h"
 
 #include <dirent.h>
@@ -134,6 +135,8 @@ void lp_doctor_io_uring(lp_doctor_fact *f)
     if (f->is_there) {
         close((int)fd);
         say(f, "available");
+        if (lp_read_queue_system() != NULL)
+            f->use = "cold starts into device memory have several direct reads under way";
     } else {
         say(f, "not available (%s)", strerror(errno));
     }

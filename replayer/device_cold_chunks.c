@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Chunks of a cold start: which buffer each is read into, and how it is sent. The buffer that was freed last is taken
+ * first, since it is still in the processor's cache.
+ */
+#include "replayer/device_cold_chunks.h"
+
+#include <sched.h>
+#include <time.h>
+
+enum {
+    SPINS = 200, /* looks for a buffer that another reader is about to get */
+    POLLS = 200  /* looks for a copy to end before a reader sleeps until it does: waking up takes as long as a copy */
+};
+
+uint8_t *lp_cold_slot_at(const lp_cold_pipe *p, int64_t batch)
+{
+    return p->ring->slots_block + batch % p->ring->slots * p->ring->slot;
+}
+
+static uint8_t *buffer_at(const lp_cold_pipe *p, int buffer)
+{
+    return p->ring->host + buffer * p->ring->chunk;
+}
+
+void lp_cold_pipe_fail(lp_cold_pipe *p, lp_status status, const lp_error *err)
+{
+    pthread_mutex_lock(&p->lock);
+    if (p->status == LP_OK) {
+        p->status = status;
+        p->error = *err;
+    }
+    atomic_store(&p->is_ending, true);
+    pthread_cond_broadcast(&p->assigned);
+    pthread_cond_broadcast(&p->sent);
+    pthread_cond_broadcast(&p->pushed);
+    pthread_mutex_unlock(&p->lock);
+}
+
+/* ---- buffers ---- */
+
+/* Frees the buffers whose copies are complete; lane_lock is held. */
+static int reap(lp_cold_pipe *p)
+{
+    const lp_cold_device *d = p->device;
+    while (p->busy_count > 0) {
+        const int buffer = p->busy[p->busy_first];
+        bool is_past = false;
+        const int code = d->mark_query(d->context, p->ring->copied[buffer], &is_past);
+        if (code != 0 || !is_past)
+            return code;
+        p->busy_first = (p->busy_first + 1) % LP_COLD_BUFFERS_MOST;
+        p->busy_count--;
+        p->free[p->free_count++] = buffer;
+    }
+    return 0;
+}
+
+/* A buffer, or what to wait for: *wait_for is a mark when neither is free. */
+static int try_buffer(lp_cold_pipe *p, int *buffer, void **wait_for)
+{
+    *buffer = -1;
+    *wait_for = NULL;
+    pthread_mutex_lock(&p->lane_lock);
+    const int code = reap(p);
+    if (code == 0 && p->free_count > 0)
+        *buffer = p->free[--p->free_count];
+    else if (code == 0 && p->busy_count > 0)
+        *wait_for = p->ring->copied[p->busy[p->busy_first]];
+    pthread_mutex_unlock(&p->lane_lock);
+    return code;
+}
+
+static bool is_turn(lp_cold_pipe *p, int64_t chunk, bool waits)
+{
+    pthread_mutex_lock(&p->lock);
+    while (waits && p->assigned_count != chunk && !atomic_load(&p->is_ending))
+        pthread_cond_wait(&p->assigned, &p->lock);
+    const bool is = p->assigned_count == chunk;
+    pthread_mutex_unlock(&p->lock);
+    return is;
+}
+
+/* Gives a chunk a buffer, when those before it have one. */
+static lp_status assign_buffer(lp_cold_pipe *p, int64_t chunk, bool waits, lp_error *err)
+{
+    const lp_cold_device *d = p->device;
+    const struct timespec moment = {.tv_nsec = 50000};
+    void *wait_for;
+    int buffer = -1, code = 0;
+    if (!is_turn(p, chunk, waits))
+        return LP_OK;
+    for (int polls = 0; code == 0 && buffer < 0 && !atomic_load(&p->is_ending); polls++) {
+        code = try_buffer(p, &buffer, &wait_for);
+        if (code != 0 || buffer >= 0 || !waits)
+            break;
+        if (polls < POLLS)
+            sched_yield();
+        else if (wait_for != NULL)
+            code = d->mark_wait(d->context, wait_for);
+        else
+            (void)nanosleep(&moment, NULL); /* other readers are filling all of them */
+    }
+    LP_TRY(lp_cold_check(d, code, "copy to the device", err));
+    if (buffer < 0)
+        return LP_OK;
+    pthread_mutex_lock(&p->lock);
+    atomic_store(&p->flight[chunk].buffer, buffer);
+    p->assigned_count++;
+    pthread_cond_broadcast(&p->assigned);
+    pthread_mutex_unlock(&p->lock);
+    return LP_OK;
+}
+
+/* The buffer of a chunk whose first part another reader has. */
+static void follow_buffer(lp_cold_pipe *p, int64_t chunk)
+{
+    for (int i = 0; i < SPINS && atomic_load(&p->flight[chunk].buffer) < 0; i++)
+        sched_yield();
+    if (atomic_load(&p->flight[chunk].buffer) >= 0)
+        return;
+    pthread_mutex_lock(&p->lock);
+    while (atomic_load(&p->flight[chunk].buffer) < 0 && !atomic_load(&p->is_ending))
+        pthread_cond_wait(&p->assigned, &p->lock);
+    pthread_mutex_unlock(&p->lock);
+}
+
+/* ---- parts ---- */
+
+int64_t lp_cold_part_next(lp_cold_pipe *p)
+{
+    pthread_mutex_lock(&p->lock);
+    const int64_t part = p->next_part < p->b->parts && !atomic_load(&p->is_ending) ? p->next_part++ : -1;
+    pthread_mutex_unlock(&p->lock);
+    return part;
+}
+
+lp_status lp_cold_part_buffer(lp_cold_pipe *p, int64_t part, bool waits, uint8_t **out, lp_error *err)
+{
+    const int64_t chunk = p->b->part[part].chunk;
+    if (part == p->b->chunk[chunk].first_part)
+        LP_TRY(assign_buffer(p, chunk, waits, err));
+    else if (waits)
+        follow_buffer(p, chunk);
+    const int buffer = atomic_load(&p->flight[chunk].buffer);
+    *out = buffer < 0 ? NULL : buffer_at(p, buffer);
+    return LP_OK;
+}
+
+bool lp_cold_part_read(lp_cold_pipe *p, int64_t part)
+{
+    pthread_mutex_lock(&p->lock);
+    const bool is_last = --p->flight[p->b->part[part].chunk].missing == 0;
+    pthread_mutex_unlock(&p->lock);
+    return is_last;
+}
+
+/* ---- sending ---- */
+
+/* Whether the push that reads the slot of `batch` is on its lane. */
+static bool is_slot_free(lp_cold_pipe *p, int64_t batch, bool waits)
+{
+    pthread_mutex_lock(&p->lock);
+    while (waits && batch >= p->pushed_count + p->ring->slots && !atomic_load(&p->is_ending))
+        pthread_cond_wait(&p->pushed, &p->lock);
+    const bool is = batch < p->pushed_count + p->ring->slots && !atomic_load(&p->is_ending);
+    pthread_mutex_unlock(&p->lock);
+    return is;
+}
+
+/* lane_lock is held. */
+static int copy_chunk(lp_cold_pipe *p, const lp_cold_chunk *c, int buffer)
+{
+    const lp_cold_device *d = p->device;
+    const lp_cold_ring *ring = p->ring;
+    int code = 0;
+    if (c->batch >= ring->slots)
+        code = d->lane_follow(d->context, ring->copy_lane, ring->slot_free[c->batch % ring->slots]);
+    if (code == 0 && p->b->copy[c->first_copy].straight != NULL) /* then all copies of the chunk are */
+        code = d->lane_follow(d->context, ring->copy_lane, ring->cleared);
+    for (int64_t i = c->first_copy; i < c->first_copy + c->copies && code == 0; i++) {
+        const lp_cold_copy *copy = &p->b->copy[i];
+        uint8_t *to = (copy->straight != NULL ? copy->straight : lp_cold_slot_at(p, c->batch)) + copy->to;
+        code = d->copy(d->context, ring->copy_lane, to, copy->to_pitch, buffer_at(p, buffer) + copy->at, copy->at_pitch,
+                       copy->bytes, copy->rows);
+    }
+    if (code == 0)
+        code = d->mark_set(d->context, ring->copied[buffer], ring->copy_lane);
+    if (code == 0)
+        p->busy[(p->busy_first + p->busy_count++) % LP_COLD_BUFFERS_MOST] = buffer;
+    return code;
+}
+
+lp_status lp_cold_chunk_send(lp_cold_pipe *p, int64_t chunk, bool waits, bool *is_sent, lp_error *err)
+{
+    const lp_cold_chunk *c = &p->b->chunk[chunk];
+    *is_sent = is_slot_free(p, c->batch, waits);
+    if (!*is_sent)
+        return LP_OK;
+    pthread_mutex_lock(&p->lane_lock);
+    const int code = copy_chunk(p, c, atomic_load(&p->flight[chunk].buffer));
+    pthread_mutex_unlock(&p->lane_lock);
+    LP_TRY(lp_cold_check(p->device, code, "copy to the device", err));
+    pthread_mutex_lock(&p->lock);
+    if (--p->unsent[c->batch] == 0)
+        pthread_cond_signal(&p->sent);
+    pthread_mutex_unlock(&p->lock);
+    return LP_OK;
+}
