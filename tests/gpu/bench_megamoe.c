@@ -61,11 +61,11 @@ static float random_normal(uint64_t *state)
         for (int i = 0; i < VALUES; i++) {
             double sum = -6.0;
             for (int k = 0; k < 12; k++)
-                sum += (double)(next_random(&own) >> 11) * 0x1p-53;
+                sum += (double)(random_next(&own) >> 11) * 0x1p-53;
             table[i] = (float)sum;
         }
     }
-    return table[next_random(state) % VALUES];
+    return table[random_next(state) % VALUES];
 }
 
 static uint16_t bf16_of(float x)
@@ -82,7 +82,7 @@ static void fill(lp_moe_format format, int slot, uint8_t *data, int64_t bytes)
     uint64_t state = 11 + (uint64_t)slot;
     const bool is_scale = slot % 2 == 1;
     for (int i = 0; i < BLOCK; i++) {
-        const uint64_t r = next_random(&state) >> 32;
+        const uint64_t r = random_next(&state) >> 32;
         block[i] = (uint8_t)r;
         if (is_scale)
             block[i] = format == LP_NVFP4 ? (uint8_t)(0x20 + r % 24) : (uint8_t)(114 + r % 5);
@@ -91,7 +91,7 @@ static void fill(lp_moe_format format, int slot, uint8_t *data, int64_t bytes)
     }
     if (is_scale && format == LP_FP8_BLOCK128)
         for (int i = 0; i < BLOCK / 4; i++) {
-            const float scale = 0.01f * (1.0f + (float)(next_random(&state) % 1000) * 0.001f);
+            const float scale = 0.01f * (1.0f + (float)(random_next(&state) % 1000) * 0.001f);
             memcpy(block + 4 * i, &scale, 4);
         }
     if (!is_scale && format == LP_MOE_BF16)

@@ -74,7 +74,7 @@ static inline void fill_random(char *data, int64_t bytes)
     static uint64_t block[BLOCK / 8];
     uint64_t state = 7;
     for (int i = 0; i < BLOCK / 8; i++)
-        block[i] = next_random(&state);
+        block[i] = random_next(&state);
     for (int64_t at = 0; at < bytes; at += BLOCK)
         CUDA(cudaMemcpy(data + at, block, (size_t)(bytes - at < BLOCK ? bytes - at : BLOCK), cudaMemcpyHostToDevice));
 }

@@ -3,24 +3,16 @@
 #include "megamoe_problem.h"
 
 #include "kernels/number_formats.h"
+#include "tests/random_numbers.h"
 #include "traces/base.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-static uint64_t next_number(uint64_t *state)
-{
-    *state += 0x9e3779b97f4a7c15u;
-    uint64_t x = *state;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-}
-
 static double uniform(uint64_t *state)
 {
-    return (double)(next_number(state) >> 11) * 0x1p-53;
+    return (double)(random_next(state) >> 11) * 0x1p-53;
 }
 
 /* Nearly normal, variance 1: one of 4,096 such numbers. */
@@ -36,7 +28,7 @@ static double normal(uint64_t *state)
                 table[i] += uniform(&own_state);
         }
     }
-    return table[next_number(state) % VALUES];
+    return table[random_next(state) % VALUES];
 }
 
 static void *own(moe_problem *p, int64_t bytes)
@@ -85,7 +77,7 @@ static void fill_codes(lp_moe_format format, void *to, int64_t count, int64_t co
         case LP_MXFP4:
         case LP_NVFP4:
             if (i % 2 == 0)
-                bytes[i / 2] = (uint8_t)next_number(state);
+                bytes[i / 2] = (uint8_t)random_next(state);
             break;
         case LP_MXFP8:
         case LP_FP8_BLOCK128:
@@ -113,14 +105,14 @@ static void fill_scales(lp_moe_format format, problem_scales kind, void *to, int
     case LP_MXFP4:
     case LP_MXFP8:
         for (int64_t i = 0; i < bytes; i++) {
-            const uint64_t r = next_number(state);
+            const uint64_t r = random_next(state);
             const int spread = kind == SCALES_WIDE ? (int)(r % 24) - 20 : (int)(r % 3) - 1;
             codes[i] = (uint8_t)(middle + spread);
         }
         break;
     case LP_NVFP4:
         for (int64_t i = 0; i < bytes; i++)
-            codes[i] = (uint8_t)(kind == SCALES_WIDE ? next_number(state) % 0x48 : 0x30 + next_number(state) % 0x18);
+            codes[i] = (uint8_t)(kind == SCALES_WIDE ? random_next(state) % 0x48 : 0x30 + random_next(state) % 0x18);
         break;
     case LP_FP8_BLOCK128:
         for (int64_t i = 0; i < bytes / 4; i++)
@@ -143,7 +135,7 @@ static void put_edges(lp_moe_format format, uint8_t *codes, void *scales, int64_
     }
     const int64_t per = format == LP_NVFP4 ? 16 : 32, width = problem_code_bytes(format, per);
     const uint8_t largest = format == LP_NVFP4 ? 0x7e : 254;
-    for (int64_t i = (int64_t)(next_number(state) % 37); i < scale_bytes; i += 37) {
+    for (int64_t i = (int64_t)(random_next(state) % 37); i < scale_bytes; i += 37) {
         const uint8_t edge[3] = {0, 1, largest};
         bytes[i] = edge[i % 3];
         if (bytes[i] == largest && format != LP_NVFP4)
@@ -229,18 +221,18 @@ static int64_t choose(const lp_megamoe_shape *shape, problem_routing routing, in
     case ROUTE_HOT:
         return j == 0 ? first : -1;
     case ROUTE_DUPLICATES:
-        return first + (j == 0      ? (int64_t)(next_number(state) % (uint64_t)experts)
+        return first + (j == 0      ? (int64_t)(random_next(state) % (uint64_t)experts)
                         : token % 2 ? earlier[0] - first
                                     : token % experts);
     case ROUTE_ALL_MASKED:
         return -1;
     case ROUTE_OTHER_RANKS: {
         static const int64_t far[] = {-7, INT32_MAX, -1};
-        const uint64_t r = next_number(state) % 8;
-        return r < 3 ? far[r] : first + (int64_t)(next_number(state) % (uint64_t)(2 * experts)) - experts / 2;
+        const uint64_t r = random_next(state) % 8;
+        return r < 3 ? far[r] : first + (int64_t)(random_next(state) % (uint64_t)(2 * experts)) - experts / 2;
     }
     case ROUTE_MASKED:
-        if (next_number(state) % 3 == 0)
+        if (random_next(state) % 3 == 0)
             return -1;
         break;
     case ROUTE_UNIFORM:
@@ -249,7 +241,7 @@ static int64_t choose(const lp_megamoe_shape *shape, problem_routing routing, in
     }
     const int64_t of = routing == ROUTE_HALF_EMPTY && experts > 1 ? experts / 2 : experts;
     for (int64_t attempt = 0;; attempt++) { /* different ones as long as there are some */
-        const int64_t id = first + (int64_t)(next_number(state) % (uint64_t)of);
+        const int64_t id = first + (int64_t)(random_next(state) % (uint64_t)of);
         bool fresh = true;
         for (int64_t i = 0; i < j; i++)
             fresh &= earlier[i] != id;

@@ -4,22 +4,9 @@
 #define RANDOM_PLANS_H
 
 #include "replayer/device_program.h"
+#include "tests/random_numbers.h"
 
 #include <stdlib.h>
-
-static inline uint64_t next_random(uint64_t *state)
-{
-    *state += 0x9e3779b97f4a7c15u;
-    uint64_t x = *state;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-}
-
-static inline int64_t random_below(uint64_t *state, int64_t limit)
-{
-    return (int64_t)(next_random(state) % (uint64_t)limit);
-}
 
 enum { PLAN_ITEMS = 64, PLAN_STEPS = 3, PLAN_ARENA_BYTES = 24 << 20, PLAN_SOURCE_BYTES = 24 << 20, PLAN_POISON = 0xa5 };
 
@@ -189,7 +176,7 @@ static inline void random_step(uint64_t *state, lp_step *step, int64_t *span, in
         } else if (step->kind == LP_KIND_FILL) {
             src_elem = 0;
             dst_elem = 1 << random_below(state, 4);
-            step->fill_bits = next_random(state);
+            step->fill_bits = random_next(state);
             if (dst_elem < 8)
                 step->fill_bits &= ((uint64_t)1 << (8 * dst_elem)) - 1;
         }

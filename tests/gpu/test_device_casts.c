@@ -13,7 +13,7 @@ static void fill_patterns(uint8_t *data, lp_dtype dtype, uint64_t *seed)
     for (int64_t i = 0; i < COUNT; i++) {
         uint64_t word = (uint64_t)i;
         if (bits >= 32) {
-            word = next_random(seed);
+            word = random_next(seed);
             if (i % 4 == 1) /* a small integer, as a float where it is one */
                 word = (uint64_t)(i / 4 - COUNT / 8);
             if (i % 4 == 2) /* just around a power of two */

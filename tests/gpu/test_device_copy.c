@@ -28,7 +28,7 @@ int main(int argc, char **argv)
     CUDA(cudaMalloc((void **)&arena, PLAN_ARENA_BYTES));
     uint64_t state = seed;
     for (int64_t i = 0; i < PLAN_SOURCE_BYTES; i += 8) {
-        const uint64_t word = next_random(&state);
+        const uint64_t word = random_next(&state);
         memcpy(source + i, &word, 8);
     }
     CUDA(cudaMemcpy(device_source, source, PLAN_SOURCE_BYTES, cudaMemcpyHostToDevice));

@@ -29,7 +29,7 @@ static void test_large(uint64_t *state)
         uint8_t *host = malloc((size_t)form.bytes), *logical = malloc((size_t)form.bytes);
         CHECK(host != NULL && logical != NULL, "no memory");
         for (int64_t b = 0; b + 8 <= form.bytes; b += 8) {
-            const uint64_t word = next_random(state);
+            const uint64_t word = random_next(state);
             memcpy(host + b, &word, 8);
         }
         gather(&form, host, logical);
@@ -61,7 +61,7 @@ int main(int argc, char **argv)
     CUDA(cudaMalloc((void **)&device, FORM_ARENA_BYTES));
     CUDA(cudaMalloc((void **)&sum, 16));
     for (int64_t i = 0; i < FORM_ARENA_BYTES; i += 8) {
-        const uint64_t word = next_random(&state);
+        const uint64_t word = random_next(&state);
         memcpy(host + i, &word, 8);
     }
     CUDA(cudaMemcpy(device, host, FORM_ARENA_BYTES, cudaMemcpyHostToDevice));

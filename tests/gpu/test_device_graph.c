@@ -68,7 +68,7 @@ int main(void)
         CUDA(cudaGraphInstantiate(&runnable, graph, 0));
         for (int round = 0; round < 3; round++) {
             for (int64_t i = 0; i < ALL; i += 8) {
-                const uint64_t word = next_random(&seed);
+                const uint64_t word = random_next(&seed);
                 memcpy(host + i, &word, 8);
             }
             memset(wanted, 0xa5, ALL);

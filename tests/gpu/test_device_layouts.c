@@ -75,7 +75,7 @@ static void test_layout(const lp_layout *layout, const lp_layout_sizes *sizes)
     uint8_t *host = malloc((size_t)j.source_bytes + 8), *wanted = malloc((size_t)j.dest_bytes);
     CHECK(host != NULL && wanted != NULL, "out of memory");
     for (int64_t i = 0; i < j.source_bytes; i += 8) {
-        const uint64_t word = next_random(&seed);
+        const uint64_t word = random_next(&seed);
         memcpy(host + i, &word, 8);
     }
     CUDA(cudaMalloc((void **)&source, (size_t)j.source_bytes + 8));

@@ -9,6 +9,8 @@
  *
  * Test code: it shares nothing with the library, and gives up at the first problem.
  */
+#include "tests/random_numbers.h"
+
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
@@ -150,19 +152,11 @@ static void list_tensors(const options *o)
 
 /* ---- bytes ---- */
 
-static uint64_t mix(uint64_t x)
-{
-    x += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-}
-
 static uint64_t name_key(const char *name, uint64_t seed)
 {
-    uint64_t key = mix(seed);
+    uint64_t key = random_mix(seed);
     for (const char *p = name; *p != '\0'; p++)
-        key = mix(key ^ (unsigned char)*p);
+        key = random_mix(key ^ (unsigned char)*p);
     return key;
 }
 
@@ -208,7 +202,7 @@ static void write_payload(FILE *f, const tensor *t, uint64_t seed, const char *p
     for (int64_t left = t->bytes; left > 0;) {
         const size_t bytes = left < (int64_t)sizeof buffer ? (size_t)left : sizeof buffer;
         for (size_t i = 0; i < (bytes + 7) / 8; i++)
-            buffer[i] = mix(key + word++ * 0x9e3779b97f4a7c15u) & mask;
+            buffer[i] = random_mix(key + word++ * 0x9e3779b97f4a7c15u) & mask;
         write_all(f, buffer, bytes, path);
         left -= (int64_t)bytes;
     }

@@ -18,6 +18,7 @@
 #include <cmocka.h>
 
 #include "traces/trace.h"
+#include "tests/random_numbers.h"
 
 /* ---- random numbers ---- */
 
@@ -27,10 +28,7 @@ typedef struct rng {
 
 static inline uint64_t rng_next(rng *r)
 {
-    uint64_t z = (r->state += 0x9e3779b97f4a7c15u);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
+    return random_next(&r->state);
 }
 
 /* lo .. hi, both included */

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "traces/trace_private.h"
+#include "tests/random_numbers.h"
 
 #define assert_ok(call)                                                                                                \
     do {                                                                                                               \
@@ -119,21 +120,6 @@ static inline const lp_rows *sealed_rows(lp_trace *t)
     assert_ok(lp_trace_seal(t, ERR));
     assert_ok(lp_trace_rows(t, 0, &rows, ERR));
     return rows;
-}
-
-/* ---- random numbers: the seed is printed by the tests that use them ---- */
-
-static inline uint64_t next_random(uint64_t *state)
-{
-    uint64_t x = *state += 0x9e3779b97f4a7c15u;
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-    return x ^ x >> 31;
-}
-
-static inline int64_t random_below(uint64_t *state, int64_t n)
-{
-    return (int64_t)(next_random(state) % (uint64_t)n);
 }
 
 /* ---- an allocator that fails at the n-th request, and counts what is not freed ---- */

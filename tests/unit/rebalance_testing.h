@@ -7,6 +7,7 @@
 #define LOADPLAN_REBALANCE_TESTING_H
 
 #include "replayer/expert_device.h"
+#include "tests/random_numbers.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -43,11 +44,7 @@ typedef struct fixture {
 
 static inline uint64_t next_random(fixture *f)
 {
-    f->random += 0x9e3779b97f4a7c15u;
-    uint64_t x = f->random;
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-    return x ^ x >> 31;
+    return random_next(&f->random);
 }
 
 static inline int64_t pick(fixture *f, int64_t below)

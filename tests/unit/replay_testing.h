@@ -9,6 +9,7 @@
 #define LOADPLAN_REPLAY_TESTING_H
 
 #include "replayer/replayer.h"
+#include "tests/random_numbers.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -84,11 +85,7 @@ typedef struct world {
 
 static inline uint64_t next_random(world *w)
 {
-    w->random += 0x9e3779b97f4a7c15u;
-    uint64_t x = w->random;
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-    return x ^ x >> 31;
+    return random_next(&w->random);
 }
 
 static inline int64_t pick(world *w, int64_t below)

@@ -10,6 +10,7 @@
 
 #include "recorder/recorder.h"
 #include "replayer/sync.h"
+#include "tests/random_numbers.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -160,21 +161,13 @@ static inline lp_trace *record_layout(const lp_checkpoint *c, int dp, int tp, bo
 
 /* ---- payloads ---- */
 
-static inline uint64_t mix_words(uint64_t x)
-{
-    x += 0x9e3779b97f4a7c15u;
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-    return x ^ x >> 31;
-}
-
 /* Element i of a tensor in an epoch: later epochs change every ninth element, or a stretch. Finite in every dtype. */
 static inline uint64_t element(uint32_t name, int64_t i, int64_t epoch)
 {
-    uint64_t value = mix_words(name * 1000003u + (uint64_t)i);
+    uint64_t value = random_mix(name * 1000003u + (uint64_t)i);
     for (int64_t e = 2; e <= epoch; e++)
-        if (mix_words(value ^ (uint64_t)e) % 9 == 0 || (i / 37 % 11 == e % 11))
-            value = mix_words(value + (uint64_t)e);
+        if (random_mix(value ^ (uint64_t)e) % 9 == 0 || (i / 37 % 11 == e % 11))
+            value = random_mix(value + (uint64_t)e);
     return value;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The coverage sweep against an oracle that marks bytes one by one. */
 #include "cover_testing.h"
+#include "tests/random_numbers.h"
 
 enum { UNIVERSE = 1 << 13, ITEMS_MAX = 24 };
 
@@ -16,18 +17,9 @@ static int print_seed(void **unused) /* as a teardown, so that a failed case nam
     return 0;
 }
 
-static uint64_t next_random(void)
-{
-    state += UINT64_C(0x9e3779b97f4a7c15);
-    uint64_t z = state;
-    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-    return z ^ z >> 31;
-}
-
 static int64_t below(int64_t n)
 {
-    return (int64_t)(next_random() % (uint64_t)n);
+    return random_below(&state, n);
 }
 
 /* Calls for every byte of a box, by plain counting; returns how many there are. */

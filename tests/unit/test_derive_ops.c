@@ -229,7 +229,7 @@ static void random_nodes_are_answered(void **state)
                 (lp_node){.op = op[random_below(&random, sizeof op / sizeof *op)],
                           .dtype = random_below(&random, 4) ? LP_F32 : (uint16_t)random_below(&random, 30),
                           .arg = {(uint32_t)random_below(&random, 3), random_below(&random, 4) ? 0 : 1, 0},
-                          .bits = random_below(&random, 4) ? 0 : next_random(&random) >> random_below(&random, 64),
+                          .bits = random_below(&random, 4) ? 0 : random_next(&random) >> random_below(&random, 64),
                           .count = random_below(&random, 4)};
             if (random_below(&random, 50) == 0)
                 node[n].arg[0] = UINT32_MAX;

@@ -112,7 +112,7 @@ static void random_plans_give_the_bytes_of_their_maps(void **unused)
     b.wanted = malloc(PLAN_ARENA_BYTES);
     assert_true(b.source != NULL && b.arena != NULL && b.wanted != NULL);
     for (int64_t i = 0; i < PLAN_SOURCE_BYTES; i += 8) {
-        const uint64_t word = next_random(&state);
+        const uint64_t word = random_next(&state);
         memcpy(b.source + i, &word, 8);
     }
     for (long n = 0; n < rounds; n++)
@@ -134,8 +134,8 @@ static void divisors_are_exact(void **unused)
     uint64_t state = 7;
     for (long n = 0; n < 200000; n++) {
         const uint32_t bits = 1 + (uint32_t)random_below(&state, 31);
-        const uint32_t value = (uint32_t)(next_random(&state) & ((1u << bits) - 1)) + 1;
-        uint32_t number = (uint32_t)(next_random(&state) & 0x7fffffff);
+        const uint32_t value = (uint32_t)(random_next(&state) & ((1u << bits) - 1)) + 1;
+        uint32_t number = (uint32_t)(random_next(&state) & 0x7fffffff);
         if (n % 3 == 0) /* just around multiples */
             number = number / value * value - (n % 2 == 0 && number >= value);
         assert_int_equal(run_divide(number, lp_divisor_of(value)), number / value);

@@ -78,7 +78,7 @@ static void every_word_stands_in_one_packet(void **state)
     uint64_t random = 42;
     long odd = 0, vectors = 0, parted = 0;
     for (size_t i = 0; i < sizeof arena; i++)
-        arena[i] = (uint8_t)next_random(&random);
+        arena[i] = (uint8_t)random_next(&random);
     for (int n = 0; n < 600; n++) {
         lp_form form;
         lp_digest_job job;

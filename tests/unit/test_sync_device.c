@@ -427,10 +427,10 @@ static void sums_of_parts_are_those_of_the_host(void **state)
     uint64_t random = 99;
     int vectors = 0;
     for (size_t i = 0; i < sizeof data; i++)
-        data[i] = (uint8_t)(random = mix_words(random));
+        data[i] = (uint8_t)(random = random_mix(random));
     for (int n = 0; n < 3000; n++) {
         static const int64_t grid[] = {1, 8, 16, 32, 256};
-        random = mix_words(random);
+        random = random_mix(random);
         const int64_t step = grid[random % 5], far = n % 50 == 0 ? 5000000000 : 40;
         const int64_t bytes = (int64_t)(random / 5 % 4096) / step * step, off = (int64_t)(random >> 32) % far * 8;
         const uint8_t *at = data + random / 7 % 16 * (size_t)(n % 3);

@@ -48,7 +48,7 @@ static void shuffle(int32_t *map, uint64_t seed)
     for (int i = 0; i < ALL; i++)
         map[i] = i;
     for (int i = ALL - 1; i > 0; i--) {
-        const int k = (int)(mix_words(seed + (uint64_t)i) % (uint64_t)(i + 1));
+        const int k = (int)(random_mix(seed + (uint64_t)i) % (uint64_t)(i + 1));
         const int32_t x = map[i];
         map[i] = map[k];
         map[k] = x;

@@ -23,7 +23,7 @@ typedef struct member {
 
 static uint8_t pattern(int from, int to, int64_t i)
 {
-    return (uint8_t)mix_words((uint64_t)from * 7919 + (uint64_t)to * 104729 + (uint64_t)i / 8);
+    return (uint8_t)random_mix((uint64_t)from * 7919 + (uint64_t)to * 104729 + (uint64_t)i / 8);
 }
 
 #define check(m, condition)                                                                                            \
