@@ -133,8 +133,9 @@ typedef struct lp_sync_source {
 LP_API lp_status lp_sync_source_checkpoint(lp_sync_source *out, const lp_checkpoint *checkpoint, const lp_trace *trace,
                                            const lp_platform *platform, lp_error *err);
 /* The memory that a plan is bound to, read backwards: where the trainer's own loader put the bytes. Destinations that
- * casts or derives made hold no checkpoint bytes. The plan must outlive the source. LP_E_UNSUPPORTED: the plan is bound
- * to a device. */
+ * casts or derives made hold no checkpoint bytes. The plan must outlive the source. Of a plan that is bound to a device
+ * bytes are packed there; what wrote them must be done before lp_sync_send. How each frame is packed is made out with
+ * the first epoch and kept for those that ask for the same, so that a source is better kept than made anew. */
 LP_API lp_status lp_sync_source_plan(lp_sync_source *out, const lp_plan *plan, lp_error *err);
 LP_API void lp_sync_source_close(lp_sync_source *source); /* NULL is allowed */
 

@@ -23,6 +23,10 @@ typedef struct lp_sync_packer {
     lp_status (*fetch)(void *context, int64_t number, void *out, lp_error *err);
 } lp_sync_packer;
 
+/* sync_pack.c: of a plan that is bound to a device, and outlives it. No pass is under way when it is closed. */
+lp_status lp_packer_open(lp_sync_packer **out, const lp_plan *plan, lp_error *err);
+void lp_packer_close(lp_sync_packer *packer); /* NULL is allowed */
+
 /* A part of a tensor as a map from one destination's memory to a dense buffer. */
 typedef struct lp_gather_part {
     const lp_map *map;

@@ -8,6 +8,7 @@
  */
 #include "replayer/sync_source.h"
 
+#include "replayer/device_session.h"
 #include "replayer/sync_world.h"
 
 bool lp_gather_holds(const lp_plan *plan, const lp_step *step)
@@ -203,6 +204,7 @@ typedef struct plan_source {
     lp_strings keys; /* name and geometry of a piece, as bytes */
     compiled *piece; /* by key */
     int64_t pieces, capacity;
+    lp_sync_packer *packer; /* of plans on a device */
 } plan_source;
 
 typedef struct piece_key {
@@ -242,6 +244,49 @@ static lp_status read_plan(void *context, uint32_t name, int64_t lo, int64_t run
     return LP_OK;
 }
 
+/* From a device run by run: for what is small. Frames go by the packer. */
+typedef struct fetching {
+    const lp_device_calls *calls;
+    uint8_t *to;
+    const uint8_t *from;
+    int code;
+} fetching;
+
+static int fetch_run(void *context, int64_t dst_off, int64_t src_off, int64_t count)
+{
+    fetching *f = context;
+    f->code = f->calls->copy(f->calls->context, f->to + dst_off, f->from + src_off, count, NULL);
+    return f->code;
+}
+
+static lp_status read_device(void *context, uint32_t name, int64_t lo, int64_t run, int64_t stride, int64_t count,
+                             void *out, lp_error *err)
+{
+    plan_source *p = context;
+    const lp_device_calls *calls = &p->plan->side->calls;
+    compiled c = {.part = NULL};
+    int before;
+    lp_status status =
+        lp_gather_compile(p->plan, name, lo, run, stride, count, p->alloc, &c.part, &c.parts, &c.capacity, err);
+    if (status == LP_OK)
+        status = lp_device_check(calls, calls->enter(calls->context, &before), "use the device", err);
+    if (status == LP_OK) {
+        int code = 0;
+        for (int64_t i = 0; i < c.parts && code == 0; i++) {
+            fetching f = {.calls = calls, .to = out, .from = p->plan->address[c.part[i].dest]};
+            (void)lp_map_walk(c.part[i].map, fetch_run, &f);
+            code = f.code;
+        }
+        const int waited = calls->wait(calls->context, NULL);
+        status = lp_device_check(calls, code != 0 ? code : waited, "copy weights to the host", err);
+        calls->leave(calls->context, before);
+    }
+    for (int64_t i = 0; i < c.parts; i++)
+        lp_map_free(c.part[i].map, p->alloc);
+    lp_release(p->alloc, c.part);
+    return status;
+}
+
 static lp_status holds_plan(void *context, uint32_t name,
                             lp_status (*range)(void *to, int64_t lo, int64_t hi, lp_error *err), void *to,
                             lp_error *err)
@@ -270,6 +315,7 @@ static void close_plan(void *context)
     }
     lp_release(p->alloc, p->piece);
     lp_strings_free(&p->keys);
+    lp_packer_close(p->packer);
     lp_release(p->alloc, p);
 }
 
@@ -277,14 +323,21 @@ lp_status lp_sync_source_plan(lp_sync_source *out, const lp_plan *plan, lp_error
 {
     if (plan->is_meta)
         return lp_fail(err, LP_E_MISUSE, "a plan of meta tensors has no bytes");
-    if (plan->side != NULL)
-        return lp_fail(err, LP_E_UNSUPPORTED, "weights are sent from host memory, the plan's is a device's");
     plan_source *p = lp_allocate_zero(plan->platform.alloc, sizeof *p);
     if (p == NULL)
         return lp_fail_memory(err);
     p->plan = plan;
     p->alloc = plan->platform.alloc;
     lp_strings_init(&p->keys, p->alloc);
-    *out = (lp_sync_source){.context = p, .holds = holds_plan, .read = read_plan, .close = close_plan};
+    const lp_status status = plan->side != NULL ? lp_packer_open(&p->packer, plan, err) : LP_OK;
+    if (status != LP_OK) {
+        close_plan(p);
+        return status;
+    }
+    *out = (lp_sync_source){.context = p,
+                            .holds = holds_plan,
+                            .read = plan->side != NULL ? read_device : read_plan,
+                            .close = close_plan,
+                            .packer = p->packer};
     return LP_OK;
 }

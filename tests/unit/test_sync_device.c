@@ -23,9 +23,11 @@ typedef struct world {
     lp_load_mode load;
     uint64_t seed;
     int64_t staging;
-    bool is_torn;   /* sender 0 fails in the middle of epoch 1 */
-    int fault_rank; /* whose device fails, */
-    int fault_at;   /* at this call after bind, from 1; 0: none does */
+    bool is_sharded; /* senders hold what their rank of the trainer's trace loads, on their devices */
+    bool over_host;  /* messages go through host memory */
+    bool is_torn;    /* sender 0 fails in the middle of epoch 1 */
+    int fault_rank;  /* whose device fails, */
+    int fault_at;    /* at this call after bind, from 1; 0: none does */
 } world;
 
 typedef struct member {
@@ -38,6 +40,7 @@ typedef struct member {
     int64_t count;
     lp_plan *plan;
     void *stream; /* of sessions */
+    lp_sync_source source;
     lp_status status[4];
     lp_sync_report report[4];
     lp_error err;
@@ -78,7 +81,7 @@ static void bind_member(member *m, const lp_trace *t, int32_t rank)
     }
     const lp_bind_options o = {.threads = 1, .staging = m->w->staging};
     assert_ok(lp_bind_with(&m->plan, t, scope, m->on, m->count, &o, &m->device.calls, ERR));
-    m->device.f.is_bound = true;
+    m->device.f.is_bound = m->rank >= m->w->senders; /* sessions take none from now on, packing does */
 }
 
 static void open_member(member *m, const world *w, int rank)
@@ -87,6 +90,8 @@ static void open_member(member *m, const world *w, int rank)
     gpu_open(&m->device, w->seed * 31 + (uint64_t)rank);
     if (rank >= w->senders)
         bind_member(m, w->server, rank - w->senders);
+    else if (w->is_sharded)
+        bind_member(m, w->trainer, rank);
     if (m->on != NULL)
         assert_int_equal(m->device.nccl.stream_open(&m->device, &m->stream), 0);
     m->device.f.calls = 0;
@@ -123,8 +128,31 @@ static lp_status read_torn(void *context, uint32_t name, int64_t lo, int64_t run
     return read_payload((void *)(uintptr_t)p->data, name, lo, run, stride, count, out, err);
 }
 
+/* What the trainer's own loader does. */
+static lp_status load_member(member *m, const payload *p, lp_error *err)
+{
+    lp_session *s = NULL;
+    LP_TRY(lp_begin(&s, m->plan, &(lp_session_options){.mode = LP_COLD}, err));
+    lp_status status = LP_OK;
+    for (int64_t t = 0; t < lp_checkpoint_count(p->catalogue) && status == LP_OK; t++) {
+        const lp_checkpoint_tensor *x = lp_checkpoint_at(p->catalogue, t);
+        const lp_buffer b = {.data = p->data[t], .dtype = x->dtype, .ndim = x->ndim, .shape = x->shape};
+        status = lp_push(s, x->name, &b, err);
+    }
+    if (status == LP_OK)
+        status = lp_finish(s, NULL, err);
+    lp_session_close(s);
+    return status;
+}
+
 static lp_status send_one(member *m, lp_sync *s, int epoch)
 {
+    if (m->w->is_sharded) {
+        LP_TRY(load_member(m, &m->w->epoch[epoch], &m->err));
+        if (m->source.context == NULL)
+            LP_TRY(lp_sync_source_plan(&m->source, m->plan, &m->err));
+        return lp_sync_send(s, &m->source, 0, &m->report[epoch], &m->err);
+    }
     const lp_sync_source whole = {.context = (void *)(uintptr_t)&m->w->epoch[epoch], .read = read_payload};
     torn_payload torn = {.data = &m->w->epoch[epoch], .left = 12};
     const lp_sync_source source = {.context = &torn, .read = read_torn};
@@ -146,16 +174,20 @@ static void *run_member(void *context)
     lp_sync *s = NULL;
     lp_sync_options o = w->options;
     o.is_sender = is_sender;
-    m->status[0] = lp_transport_nccl_on(&m->transport, &m->local, &m->device.nccl, FAKE_NCCL, NULL, &m->err);
+    if (!w->over_host)
+        m->status[0] = lp_transport_nccl_on(&m->transport, &m->local, &m->device.nccl, FAKE_NCCL, NULL, &m->err);
     if (m->status[0] == LP_OK)
-        m->status[0] = lp_sync_open(&s, &m->transport, is_sender ? w->trainer : w->server, &o, &m->err);
+        m->status[0] =
+            lp_sync_open(&s, w->over_host ? &m->local : &m->transport, is_sender ? w->trainer : w->server, &o, &m->err);
     for (int e = 1; e <= w->epochs; e++)
         if (m->status[e - 1] != LP_OK && !(w->is_torn && e == 2))
             m->status[e] = m->status[e - 1];
         else
             m->status[e] = is_sender ? send_one(m, s, e) : recv_one(m, s, e);
     lp_sync_close(s);
-    lp_transport_close(&m->transport);
+    lp_sync_source_close(&m->source);
+    if (!w->over_host)
+        lp_transport_close(&m->transport);
     lp_transport_close(&m->local); /* the others see that this rank is gone */
     return NULL;
 }
@@ -218,6 +250,8 @@ static void open_world(world *w, int epochs)
     for (int e = 1; e <= epochs; e++)
         w->epoch[e] = make_payload(w->model, e);
     w->trainer = w->server = record_layout(w->model, 1, w->receivers, false);
+    if (w->is_sharded)
+        w->trainer = record_ranks(w->model, 1, w->senders, false, true);
     if (w->staging == 0)
         w->staging = 1 << 20;
 }
@@ -226,6 +260,8 @@ static void close_world(world *w)
 {
     for (int e = 1; e <= w->epochs; e++)
         free_payload(&w->epoch[e]);
+    if (w->trainer != w->server)
+        lp_trace_close(w->trainer);
     lp_trace_close(w->server);
     lp_checkpoint_close(w->model);
 }
@@ -301,6 +337,26 @@ static void devices_and_hosts_take_the_same_frames(void **state)
     }
 }
 
+/* From a trainer's sharded tensors, rows, columns and transposed ones, packed by a program of its device. */
+static void devices_send_what_they_hold(void **state)
+{
+    (void)state;
+    uint64_t seed = first_seed();
+    print_message("seed %llu\n", (unsigned long long)seed);
+    for (int mode = LP_SYNC_PACKED; mode <= LP_SYNC_SLICED; mode++)
+        for (int senders = 1; senders <= 4; senders *= 2)
+            for (int over_host = 0; over_host < 2; over_host++) {
+                world w = {.senders = senders,
+                           .receivers = senders == 1 ? 4 : 2,
+                           .is_sharded = true,
+                           .over_host = over_host == 1,
+                           .options = {.mode = (lp_sync_mode)mode, .bucket = senders == 2 ? 512 : 16384},
+                           .load = LOADS[seed % 3],
+                           .seed = seed++};
+                run_world(&w, 3, over_host ? "fetched" : "packed on the device");
+            }
+}
+
 /* ---- failures ---- */
 
 static int count_bad(const world *w, int epoch)
@@ -344,6 +400,7 @@ static void every_call_may_fail(void **state)
         char what[64];
         world w = {.senders = 1,
                    .receivers = 1,
+                   .is_sharded = mode == LP_SYNC_SLICED,
                    .options = {.mode = (lp_sync_mode)mode, .bucket = 8192},
                    .load = LP_DIRECT,
                    .seed = 5};
@@ -356,7 +413,7 @@ static void every_call_may_fail(void **state)
         }
         fail_at(0);
         for (w.fault_rank = 0; w.fault_rank < 2; w.fault_rank++)
-            for (w.fault_at = 1;; w.fault_at += w.fault_at < 60 ? 1 : 5) {
+            for (w.fault_at = 1;; w.fault_at += w.fault_at < 60 && !w.is_sharded ? 1 : 3) {
                 snprintf(what, sizeof what, "mode %d, call %d of the device of rank %d", mode, w.fault_at,
                          w.fault_rank);
                 w.seed++;
@@ -472,9 +529,13 @@ static int close_library(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(packed_frames_stay_on_the_device),         cmocka_unit_test(sliced_frames_stay_on_the_device),
-        cmocka_unit_test(devices_and_hosts_take_the_same_frames),   cmocka_unit_test(every_call_may_fail),
-        cmocka_unit_test(a_failed_epoch_is_followed_by_a_good_one), cmocka_unit_test(a_damaged_frame_is_not_replayed),
+        cmocka_unit_test(packed_frames_stay_on_the_device),
+        cmocka_unit_test(sliced_frames_stay_on_the_device),
+        cmocka_unit_test(devices_and_hosts_take_the_same_frames),
+        cmocka_unit_test(devices_send_what_they_hold),
+        cmocka_unit_test(every_call_may_fail),
+        cmocka_unit_test(a_failed_epoch_is_followed_by_a_good_one),
+        cmocka_unit_test(a_damaged_frame_is_not_replayed),
         cmocka_unit_test(sums_of_parts_are_those_of_the_host),
     };
     return cmocka_run_group_tests(tests, open_library, close_library);
