@@ -21,6 +21,29 @@ bool rules_failed(const lp_rules *l)
     return lp_recorder_status(l->r, NULL) != LP_OK;
 }
 
+/* What no built-in loader knows is told by names: where something is missing or has another shape, they say why. */
+static void hint_at_format(lp_rules *l)
+{
+    static const struct {
+        const char *part, *what;
+    } known[] = {
+        {".qweight", "is packed by GPTQ or AWQ, which no built-in loader reads: record the engine's own loader"},
+        {".absmax", "is of bitsandbytes, which no built-in loader reads: record the engine's own loader"},
+        {".SCB", "is of bitsandbytes, which no built-in loader reads: record the engine's own loader"},
+        {".lora_A.", "is an adapter: merge it into the model first"},
+        {".base_layer.", "stands below an adapter: merge it into the model first"},
+    };
+    const int64_t count = lp_checkpoint_count(l->checkpoint);
+    for (size_t k = 0; k < sizeof known / sizeof *known; k++)
+        for (int64_t i = 0; i < count; i++) {
+            const char *name = lp_checkpoint_at(l->checkpoint, i)->name;
+            if (strstr(name, known[k].part) == NULL)
+                continue;
+            lp_hint(&l->r->misuse, "'%s' %s", name, known[k].what);
+            return;
+        }
+}
+
 int64_t rules_find(lp_rules *l, const char *name)
 {
     return lp_checkpoint_find(l->checkpoint, l->prefix[0] != '\0' ? lp_name(l->r, "%s%s", l->prefix, name) : name);
@@ -30,7 +53,10 @@ lp_tensor rules_take(lp_rules *l, const char *name)
 {
     const int64_t index = rules_find(l, name);
     if (index < 0) {
-        rules_fail(l, LP_E_UNKNOWN_NAME, name, "the checkpoint has no '%s%s'", l->prefix, name);
+        if (!rules_failed(l)) {
+            rules_fail(l, LP_E_UNKNOWN_NAME, name, "the checkpoint has no '%s%s'", l->prefix, name);
+            hint_at_format(l);
+        }
         return rec_invalid(l->r);
     }
     l->taken[index] = 1;
@@ -67,8 +93,11 @@ bool rules_expect(lp_rules *l, lp_tensor t, int ndim, const int64_t *shape)
     if (fits)
         return true;
     const char *name = lp_checkpoint_at(l->checkpoint, t.base)->name;
-    rules_fail(l, LP_E_MISMATCH, name, "'%s' is %s %s, expected %s", name, lp_dtype_name(lp_dtype_of(t)),
-               shape_text(l, lp_dim(t), t.view.size), shape_text(l, ndim, shape));
+    if (!rules_failed(l)) {
+        rules_fail(l, LP_E_MISMATCH, name, "'%s' is %s %s, expected %s", name, lp_dtype_name(lp_dtype_of(t)),
+                   shape_text(l, lp_dim(t), t.view.size), shape_text(l, ndim, shape));
+        hint_at_format(l);
+    }
     return false;
 }
 

@@ -67,6 +67,31 @@ static const char *output_projection(lp_rules *l, const char *stem)
     return rules_has_weight(l, dense) ? dense : lp_name(l->r, "%s.o_proj", stem);
 }
 
+/* Scales of a quantised cache, and of what else attention computes with, by whatever name a tool stores them. The first
+ * that is there is taken; another one of the same meaning is left over, and an error. */
+static void cache_scales(lp_rules *l, const char *stem)
+{
+    static const struct {
+        const char *dest, *stored[6];
+    } scales[] = {
+        {"attn.q_scale", {"q_proj.q_scale", "qkv_proj.q_scale", "attn.q_scale", "q_scale", "q_proj.output_scale"}},
+        {"attn.k_scale", {"k_proj.k_scale", "qkv_proj.k_scale", "attn.k_scale", "k_scale", "k_proj.output_scale"}},
+        {"attn.v_scale", {"v_proj.v_scale", "qkv_proj.v_scale", "attn.v_scale", "v_scale", "v_proj.output_scale"}},
+        {"attn.prob_scale", {"attn.prob_scale", "prob_output_scale"}},
+    };
+    for (size_t i = 0; i < sizeof scales / sizeof *scales; i++)
+        for (int n = 0; scales[i].stored[n] != NULL; n++) {
+            const char *name = lp_name(l->r, "%s.%s", stem, scales[i].stored[n]);
+            if (rules_find(l, name) < 0)
+                continue;
+            rules_copy_as(l, name, lp_name(l->r, "%s.%s", stem, scales[i].dest));
+            break;
+        }
+    const char *both = lp_name(l->r, "%s.kv_scale", stem); /* one for keys and values, as older tools store it */
+    rules_copy_as(l, both, lp_name(l->r, "%s.attn.k_scale", stem));
+    rules_copy_as(l, both, lp_name(l->r, "%s.attn.v_scale", stem));
+}
+
 void rules_attention(lp_rules *l, int64_t layer)
 {
     const char *stem = lp_name(l->r, "layers.%" PRId64 ".self_attn", layer);
@@ -88,7 +113,6 @@ void rules_attention(lp_rules *l, int64_t layer)
     rules_row_parallel(l, back, back);
     rules_whole(l, lp_name(l->r, "%s.q_norm.weight", stem));
     rules_whole(l, lp_name(l->r, "%s.k_norm.weight", stem));
-    rules_copy_as(l, lp_name(l->r, "%s.k_proj.k_scale", stem), lp_name(l->r, "%s.attn.k_scale", stem));
-    rules_copy_as(l, lp_name(l->r, "%s.v_proj.v_scale", stem), lp_name(l->r, "%s.attn.v_scale", stem));
+    cache_scales(l, stem);
     rules_decline(l, lp_name(l->r, "%s.rotary_emb.inv_freq", stem)); /* computed by every engine */
 }

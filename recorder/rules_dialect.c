@@ -31,25 +31,39 @@ bool dialect_is_scalar(lp_tensor t)
     return lp_is_valid(t) && lp_dim(t) < 2 && lp_count(t) == 1;
 }
 
-static bool cuts_block(lp_rules *l, lp_tensor scale, const char *what, int64_t total)
+int64_t dialect_block(int64_t total, int64_t blocks)
+{
+    if (blocks < 1 || blocks > total)
+        return 0;
+    for (int bit = 0; bit < 62; bit++)
+        if (((total - 1) >> bit) + 1 == blocks)
+            return INT64_C(1) << bit;
+    return total % blocks == 0 ? total / blocks : 0;
+}
+
+bool dialect_cuts_block(lp_rules *l, lp_tensor scale, const char *what, int64_t block, int64_t cut, int64_t total)
 {
     const char *name = lp_checkpoint_at(l->checkpoint, scale.base)->name;
-    rules_fail(l, l->at.tp > 1 ? LP_E_ARGUMENT : LP_E_MISMATCH, name,
-               "'%s' has a scale for a block of %s, and this rank's share of %" PRId64 " is not whole blocks", name,
-               what, total);
+    const lp_status code = l->at.tp > 1 ? LP_E_ARGUMENT : LP_E_MISMATCH;
+    if (block < 1)
+        rules_fail(l, code, name, "the scales of '%s' are of no equal blocks of %" PRId64 " %s", name, total, what);
+    else
+        rules_fail(l, code, name,
+                   "'%s' has a scale for a block of %" PRId64 " %s, and %" PRId64 " of %" PRId64
+                   " on a rank are not whole blocks",
+                   name, block, what, cut, total);
     return false;
 }
 
 bool dialect_rows(lp_rules *l, lp_tensor scale, int64_t rows, bool aligned, int64_t *start, int64_t *count)
 {
-    const int64_t blocks = lp_size(scale, 0);
-    if (*start == 0 && *count == rows && (!aligned || blocks < 1 || rows % blocks == 0)) {
+    const int64_t blocks = lp_size(scale, 0), block = dialect_block(rows, blocks);
+    if (*start == 0 && *count == rows && !aligned) {
         *count = blocks;
         return true;
     }
-    const int64_t block = blocks > 0 && rows % blocks == 0 ? rows / blocks : 0;
     if (block < 1 || *start % block != 0 || *count % block != 0)
-        return cuts_block(l, scale, "rows", rows);
+        return dialect_cuts_block(l, scale, "rows", block, *count, rows);
     *start /= block;
     *count /= block;
     return true;
@@ -63,8 +77,9 @@ bool dialect_columns(lp_rules *l, lp_tensor t, const char *what, int64_t columns
     *count = own;
     if (parts == 1 || (own == 1 && columns != 1))
         return true;
-    if (own != columns && (own < 1 || columns % own != 0 || own % parts != 0))
-        return cuts_block(l, t, "columns", columns);
+    const int64_t block = dialect_block(columns, own);
+    if (own != columns && (block < 1 || columns % (block * parts) != 0))
+        return dialect_cuts_block(l, t, "columns", block, columns / parts, columns);
     *count = rules_share(l, what, own, parts);
     *start = *count * part;
     return !rules_failed(l);

@@ -41,6 +41,15 @@ const dialect_kind *dialect_weight(lp_rules *l, const char *stem);
 /* Whether a scale is of the whole tensor. A block scale of one block has two dimensions, and is none. */
 bool dialect_is_scalar(lp_tensor t);
 
+/* How many of `total` rows or columns share one of `blocks` scales, or one element of packed codes; 0: they do not. The
+ * last block may be cut short, so that division does not say: 1,000 rows in 8 blocks are blocks of 128, not of 125.
+ * Formats have powers of two, so the smallest that fits is meant; where none does, equal parts are. */
+int64_t dialect_block(int64_t total, int64_t blocks);
+
+/* Fails, and returns false: `cut` of `total` rows or columns ("rows", "columns": `what`) of the weight are on a rank,
+ * or have another part below them, and are not whole blocks of the scale, a tensor of the checkpoint. */
+bool dialect_cuts_block(lp_rules *l, lp_tensor scale, const char *what, int64_t block, int64_t cut, int64_t total);
+
 /* Rows [*start, *start + *count) of a weight of `rows` rows become those of its scale, which has a row for a block of
  * them. `aligned`: something follows below, so that the last block must be full. False after a failure: the cut goes
  * through a block. */

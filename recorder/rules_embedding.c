@@ -2,6 +2,8 @@
 /* Rule set for vocabularies: rows over the ranks, padded so that every rank has equally many. */
 #include "recorder/rule_sets.h"
 
+#include "recorder/record_private.h"
+
 enum { VOCABULARY_PADDING = 64 };
 
 static int64_t greatest_common_divisor(int64_t a, int64_t b)
@@ -21,12 +23,26 @@ static int64_t rows_of_rank(int64_t vocabulary, int64_t ranks)
     return (vocabulary + step - 1) / step * step / ranks;
 }
 
+/* More rows than tokens are padding; a token without a row is a checkpoint of another configuration. */
+static bool has_all_tokens(lp_rules *l, lp_tensor from, int64_t rows)
+{
+    int64_t tokens;
+    if (!lp_config_integer(l->config, "vocab_size", &tokens) || rows >= tokens)
+        return true;
+    const char *name = lp_checkpoint_at(l->checkpoint, from.base)->name;
+    rules_fail(l, LP_E_MISMATCH, name, "'%s' has %" PRId64 " rows, the configuration says a vocab_size of %" PRId64,
+               name, rows, tokens);
+    return false;
+}
+
 static void vocabulary_tensor(lp_rules *l, const char *name, const char *dest, int ndim)
 {
     const lp_tensor from = rules_take(l, name);
     if (!rules_expect(l, from, ndim, (int64_t[]){-1, -1}))
         return;
     const int64_t vocabulary = lp_size(from, 0), rows = rows_of_rank(vocabulary, l->at.tp);
+    if (!has_all_tokens(l, from, vocabulary))
+        return;
     const int64_t start = rows * l->at.tp_rank;
     const int64_t left = vocabulary > start ? vocabulary - start : 0, own = left < rows ? left : rows;
     const lp_tensor into = rules_declare(l, dest, lp_dtype_of(from), ndim, (int64_t[]){rows, lp_size(from, 1)});
@@ -58,12 +74,24 @@ static const char *prefix_of_head(lp_rules *l, const char *head)
     return lp_checkpoint_find(l->checkpoint, lp_name(l->r, "%s%s.weight", outer, head)) >= 0 ? outer : "";
 }
 
+/* Once for all ranks. Headers do not tell a redundant copy from a head of its own under a wrong configuration. */
+static void warn_of_stored_head(lp_rules *l, const char *weight, const char *embedding)
+{
+    const int64_t index = rules_find(l, weight);
+    if (index < 0 || l->taken[index])
+        return;
+    lp_log(&l->r->platform, LP_LOG_WARNING, "record",
+           "'%s' is stored but not loaded: the configuration ties it to '%s'; where they differ it is wrong",
+           lp_checkpoint_at(l->checkpoint, index)->name, embedding);
+}
+
 static void output_head(lp_rules *l, const char *embedding, const char *head)
 {
     const char *prefix = l->prefix, *weight = lp_name(l->r, "%s.weight", head);
     l->prefix = prefix_of_head(l, head);
     const bool stored = rules_find(l, weight) >= 0;
     if (!stored || lp_config_flag(l->config, "tie_word_embeddings", false)) {
+        warn_of_stored_head(l, weight, embedding);
         rules_decline(l, weight);
         lp_declare_tied(l->r, weight, lp_name(l->r, "%s.weight", embedding));
     } else {

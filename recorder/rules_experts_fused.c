@@ -5,6 +5,7 @@
  *
  *   by rows [E, 2 I, H] or by columns [E, H, 2 I]   Qwen 3.5 MoE, Granite; Llama 4, Qwen3-VL, gpt-oss
  *   one after the other, or in turns                gpt-oss: gate, up, gate, up, ...
+ *   in FP8, with a scale for each block of both    Qwen3-VL, Qwen 3.5 MoE: ..._scale_inv [E, 2 I / 128, H / 128]
  *   in MXFP4 blocks [E, 2 I, H / 32, 16]            gpt-oss, with scales [E, 2 I, H / 32]
  *
  * All of these are views of the source: w13 always has gate rows before up rows.
@@ -12,6 +13,7 @@
 #include "recorder/rule_sets.h"
 
 #include "recorder/record_private.h"
+#include "recorder/rules_dialect.h"
 
 /* One layer on one rank. */
 typedef struct fused_layer {
@@ -143,6 +145,34 @@ static bool is_transposed(lp_tensor first, lp_tensor second, int64_t hidden)
     return by_columns;
 }
 
+/* Scales of blocks stand as their weight does, and are cut where it is: this rank's part of I must be whole blocks. */
+static void load_block_scales(const fused_layer *f, const char *first_name, const char *second_name, lp_tensor first,
+                              lp_tensor second, bool transposed)
+{
+    lp_rules *l = f->l;
+    const char *name[] = {lp_name(l->r, "%s_scale_inv", first_name), lp_name(l->r, "%s_scale_inv", second_name)};
+    const lp_tensor weight[] = {first, second};
+    lp_tensor scale[2];
+    if (rules_find(l, name[0]) < 0 && rules_find(l, name[1]) < 0)
+        return;
+    for (int i = 0; i < 2; i++) {
+        scale[i] = rules_take(l, name[i]);
+        if (!rules_expect(l, scale[i], 3, (int64_t[]){f->split.experts, -1, -1}))
+            return;
+        const lp_tensor stored = scale[i];
+        if (transposed)
+            scale[i] = lp_transpose(scale[i], 1, 2);
+        const int64_t total = lp_size(weight[i], 1 + i), part = lp_size(second, 2) / f->split.share;
+        const int64_t block = dialect_block(total, lp_size(scale[i], 1 + i));
+        if (block < 1 || part % block != 0) {
+            dialect_cuts_block(l, stored, i == 0 ? "rows" : "columns", block, part, total);
+            return;
+        }
+    }
+    load_first(f, "w13_weight_scale_inv", scale[0]);
+    load_second(f, "w2_weight_scale_inv", scale[1]);
+}
+
 static void load_plain(fused_layer *f, const char *first_name, const char *second_name)
 {
     lp_rules *l = f->l;
@@ -151,7 +181,8 @@ static void load_plain(fused_layer *f, const char *first_name, const char *secon
     if (!rules_expect(l, first, 3, (int64_t[]){-1, -1, -1}) ||
         !rules_expect(l, second, 3, (int64_t[]){experts, -1, -1}))
         return;
-    if (is_transposed(first, second, hidden)) {
+    const bool transposed = is_transposed(first, second, hidden);
+    if (transposed) {
         const int64_t half = rules_share(l, first_name, lp_size(first, 2), 2);
         if (!rules_expect(l, second, 3, (int64_t[]){experts, half, hidden}))
             return;
@@ -169,6 +200,7 @@ static void load_plain(fused_layer *f, const char *first_name, const char *secon
         return;
     load_first(f, "w13_weight", first);
     load_second(f, "w2_weight", second);
+    load_block_scales(f, first_name, second_name, first, second, transposed);
     load_biases(f, hidden, lp_size(first, 1));
 }
 

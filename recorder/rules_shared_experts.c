@@ -7,6 +7,7 @@
 
 #include "layouts/layout.h"
 #include "recorder/record_private.h"
+#include "recorder/rules_dialect.h"
 
 enum { VALUES_PER_SCALE = 32 };
 
@@ -33,8 +34,10 @@ static bool is_mxfp8(lp_rules *l, const char *stem)
     if (weight->dtype != LP_F8_E4M3 || weight->ndim != 2 || scale->ndim != 2 ||
         (scale->dtype != LP_U8 && scale->dtype != LP_F8_E8M0) || scale->shape[0] < 1 || scale->shape[1] < 1)
         return false;
-    return weight->shape[0] % scale->shape[0] == 0 && weight->shape[1] % scale->shape[1] == 0 &&
-           weight->shape[1] / scale->shape[1] % VALUES_PER_SCALE == 0;
+    const int64_t rows = dialect_block(weight->shape[0], scale->shape[0]);
+    const int64_t columns = dialect_block(weight->shape[1], scale->shape[1]);
+    return rows > 0 && weight->shape[0] % rows == 0 && columns > 0 && weight->shape[1] % columns == 0 &&
+           columns % VALUES_PER_SCALE == 0;
 }
 
 static lp_tensor declare_layout(lp_rules *l, const char *name, const lp_layout *layout, const lp_layout_sizes *sizes)

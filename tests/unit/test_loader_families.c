@@ -334,8 +334,10 @@ static void blocks_are_not_cut(void **state)
 {
     (void)state;
     lp_checkpoint *c = checkpoint_of(&MODELS[0], NULL);
-    assert_load_fails(c, (lp_loader_options){.layout = {.tp = 4}}, MODELS[0].config, LP_E_ARGUMENT,
-                      "'model.layers.0.mlp.experts.0.gate_proj.weight_scale_inv' has a scale for a block of rows");
+    assert_load_fails(
+        c, (lp_loader_options){.layout = {.tp = 4}}, MODELS[0].config, LP_E_ARGUMENT,
+        "'model.layers.0.mlp.experts.0.gate_proj.weight_scale_inv' has a scale for a block of 16 rows, and 8 of 32 "
+        "on a rank are not whole blocks");
     lp_checkpoint_close(c);
 }
 
