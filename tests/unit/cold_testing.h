@@ -120,31 +120,6 @@ static inline int cold_stat(void *context, int fd, lp_file_stat *out)
     return lp_io_default()->stat(NULL, fd, out);
 }
 
-static inline void cold_write(cold_bed *b)
-{
-    char header[4096] = "{";
-    size_t used = 1;
-    int64_t off = 0;
-    for (int i = 0; i < b->w.nsource; i++) {
-        const source *s = &b->w.source[i];
-        used += (size_t)snprintf(header + used, sizeof header - used,
-                                 "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[%lld,%lld],\"data_offsets\":[%lld,%lld]}",
-                                 i > 0 ? "," : "", s->name, lp_dtype_name(s->dtype), (long long)s->shape[0],
-                                 (long long)s->shape[1], (long long)off, (long long)(off + s->bytes));
-        off += s->bytes;
-    }
-    header[used++] = '}';
-    FILE *f = fopen(b->path, "wb");
-    assert_non_null(f);
-    for (int i = 0; i < 8; i++)
-        fputc((int)(used >> (8 * i) & 0xff), f);
-    assert_int_equal(fwrite(header, 1, used, f), used);
-    for (int i = 0; i < b->w.nsource; i++)
-        assert_int_equal(fwrite(b->p.data[i], 1, (size_t)b->w.source[i].bytes, f), b->w.source[i].bytes);
-    fclose(f);
-    b->f.payload_off = (int64_t)(8 + used);
-}
-
 static inline void cold_world(world *w)
 {
     const int big = add_source(w, "z.big", LP_BF16, 1500, 2048),
@@ -234,7 +209,7 @@ static inline void cold_open_world(cold_bed *b, uint64_t seed, void (*make)(worl
     snprintf(b->folder, sizeof b->folder, "/tmp/loadplan-cold-XXXXXX");
     assert_non_null(mkdtemp(b->folder));
     snprintf(b->path, sizeof b->path, "%s/model.safetensors", b->folder);
-    cold_write(b);
+    b->f.payload_off = write_world(&b->w, &b->p, b->path);
     pthread_mutex_init(&b->f.lock, NULL);
     b->f.fail_at = -1;
     b->io = *lp_io_default();

@@ -74,17 +74,7 @@ static inline lp_plan *bind_device(const device_kit *k, world *w, const image *m
 {
     lp_destination_memory memory[DESTS_MAX];
     lp_plan *plan = NULL;
-    for (int i = 0; i < w->ndest; i++) {
-        const dest *d = &w->dest[i];
-        memory[i] = (lp_destination_memory){.name = d->name,
-                                            .dtype = d->dtype,
-                                            .ndim = 2,
-                                            .shape = d->shape,
-                                            .stride = d->stride,
-                                            .data = m->data[i] + d->offset,
-                                            .storage = m->data[i],
-                                            .storage_bytes = d->storage_bytes};
-    }
+    describe_image(w, m, memory);
     k->bind(k->context, &plan, w, memory, options);
     return plan;
 }

@@ -443,13 +443,40 @@ static inline void free_image(const world *w, image *m)
         free(m->data[i]);
 }
 
+/* ---- files ---- */
+
+/* Writes the sources as one safetensors file, in their order, which is not that of their names; returns where the
+ * payload begins. */
+static inline int64_t write_world(const world *w, const payload *p, const char *path)
+{
+    char header[4096] = "{";
+    size_t used = 1;
+    int64_t off = 0;
+    for (int i = 0; i < w->nsource; i++) {
+        const source *s = &w->source[i];
+        used += (size_t)snprintf(header + used, sizeof header - used,
+                                 "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[%lld,%lld],\"data_offsets\":[%lld,%lld]}",
+                                 i > 0 ? "," : "", s->name, lp_dtype_name(s->dtype), (long long)s->shape[0],
+                                 (long long)s->shape[1], (long long)off, (long long)(off + s->bytes));
+        off += s->bytes;
+    }
+    assert_true(used + 1 < sizeof header);
+    header[used++] = '}';
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    for (int i = 0; i < 8; i++)
+        fputc((int)(used >> (8 * i) & 0xff), f);
+    assert_int_equal(fwrite(header, 1, used, f), used);
+    for (int i = 0; i < w->nsource; i++)
+        assert_int_equal(fwrite(p->data[i], 1, (size_t)w->source[i].bytes, f), w->source[i].bytes);
+    assert_int_equal(fclose(f), 0);
+    return (int64_t)(8 + used);
+}
+
 /* ---- plans ---- */
 
-/* Binds the trace to the memory of an image. */
-static inline lp_plan *bind_image(world *w, image *m, const lp_bind_options *options)
+static inline void describe_image(const world *w, const image *m, lp_destination_memory memory[DESTS_MAX])
 {
-    lp_destination_memory memory[DESTS_MAX];
-    lp_plan *plan = NULL;
     for (int i = 0; i < w->ndest; i++) {
         const dest *d = &w->dest[i];
         memory[i] = (lp_destination_memory){.name = d->name,
@@ -461,6 +488,14 @@ static inline lp_plan *bind_image(world *w, image *m, const lp_bind_options *opt
                                             .storage = m->data[i],
                                             .storage_bytes = d->storage_bytes};
     }
+}
+
+/* Binds the trace to the memory of an image. */
+static inline lp_plan *bind_image(world *w, image *m, const lp_bind_options *options)
+{
+    lp_destination_memory memory[DESTS_MAX];
+    lp_plan *plan = NULL;
+    describe_image(w, m, memory);
     assert_ok(w, lp_bind(&plan, w->trace, NULL, memory, w->ndest, options, &w->err));
     return plan;
 }

@@ -113,32 +113,6 @@ typedef struct disk {
     lp_plan *plan;
 } disk;
 
-/* Tensors in an order that is not that of their names. */
-static void write_checkpoint(disk *d)
-{
-    char header[4096] = "{";
-    size_t used = 1;
-    int64_t off = 0;
-    for (int i = 0; i < d->w.nsource; i++) {
-        const source *s = &d->w.source[i];
-        used += (size_t)snprintf(header + used, sizeof header - used,
-                                 "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[%lld,%lld],\"data_offsets\":[%lld,%lld]}",
-                                 i > 0 ? "," : "", s->name, lp_dtype_name(s->dtype), (long long)s->shape[0],
-                                 (long long)s->shape[1], (long long)off, (long long)(off + s->bytes));
-        off += s->bytes;
-    }
-    header[used++] = '}';
-    FILE *f = fopen(d->path, "wb");
-    assert_non_null(f);
-    for (int i = 0; i < 8; i++)
-        fputc((int)(used >> (8 * i) & 0xff), f);
-    assert_int_equal(fwrite(header, 1, used, f), used);
-    for (int i = 0; i < d->w.nsource; i++)
-        assert_int_equal(fwrite(d->p.data[i], 1, (size_t)d->w.source[i].bytes, f), d->w.source[i].bytes);
-    fclose(f);
-    d->payload_off = (int64_t)(8 + used);
-}
-
 static void open_disk(disk *d)
 {
     memset(d, 0, sizeof *d);
@@ -165,7 +139,7 @@ static void open_disk(disk *d)
     snprintf(d->folder, sizeof d->folder, "/tmp/loadplan-replay-XXXXXX");
     assert_non_null(mkdtemp(d->folder));
     snprintf(d->path, sizeof d->path, "%s/model.safetensors", d->folder);
-    write_checkpoint(d);
+    d->payload_off = write_world(&d->w, &d->p, d->path);
     d->f = (faulty){.payload_off = d->payload_off, .fault_at = -1};
     d->io = faulty_io(&d->f);
     d->platform = (lp_platform){.io = &d->io};
@@ -278,7 +252,7 @@ static void test_truncated_and_changed_files(void **state)
     s = begin(&d);
     assert_int_equal(lp_push_checkpoint(s, d.ck, &d.w.err), LP_E_IO);
     lp_session_close(s);
-    write_checkpoint(&d);
+    write_world(&d.w, &d.p, d.path);
     close_disk(&d);
 }
 
@@ -290,7 +264,7 @@ static void test_other_checkpoints_are_stale(void **state)
     lp_checkpoint_close(d.ck);
     d.w.source[1].shape[0] = 4;
     d.w.source[1].shape[1] = 3;
-    write_checkpoint(&d);
+    write_world(&d.w, &d.p, d.path);
     assert_ok(&d.w, lp_checkpoint_open_with(&d.ck, d.folder, &d.platform, &d.w.err));
     lp_session *s = begin(&d);
     assert_int_equal(lp_push_checkpoint(s, d.ck, &d.w.err), LP_E_STALE);
