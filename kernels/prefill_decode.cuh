@@ -57,8 +57,8 @@ template <int KIND> struct prefill_code_feed {
     __device__ void fetch_packed(uint32_t codes, uint32_t scales, uint32_t full)
     {
         const int64_t at = static_cast<int64_t>(walk.weight_tile(task)) * steps + step;
-        prefill::bulk_load(codes, walk.p.codes[which] + at * R::CODES, R::CODES, full);
-        prefill::bulk_load(scales, walk.p.code_scale[which] + at * R::SCALES, R::SCALES, full);
+        hopper::bulk_load(codes, walk.p.codes[which] + at * R::CODES, R::CODES, full);
+        hopper::bulk_load(scales, walk.p.code_scale[which] + at * R::SCALES, R::SCALES, full);
     }
     __device__ void fetch_contract(uint32_t codes, uint32_t scales, uint32_t full)
     {
@@ -68,12 +68,13 @@ template <int KIND> struct prefill_code_feed {
                              full);
         for (int w = 0; R::SCALED && w < WORDS; w++) {
             const int64_t word = (static_cast<int64_t>(task.expert) * steps + step) * COLUMNS / 128 * WORDS + w;
-            prefill::bulk_load(scales + w * BYTES,
-                               walk.p.code_scale[which] + (word * rows + task.n * PREFILL_COLUMNS) * 4, BYTES, full);
+            hopper::bulk_load(scales + w * BYTES,
+                              walk.p.code_scale[which] + (word * rows + task.n * PREFILL_COLUMNS) * 4, BYTES, full);
         }
     }
     __device__ void fetch(prefill_raw<KIND> &raw)
     {
+        using namespace hopper;
         using namespace prefill;
         if (!some)
             return;
@@ -128,25 +129,12 @@ template <int KIND> __device__ __forceinline__ prefill_scale_places prefill_plac
     return places;
 }
 
-__device__ __forceinline__ uint4 prefill_load16(uint32_t at)
-{
-    uint4 v;
-    asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(at));
-    return v;
-}
 __device__ __forceinline__ uint2 prefill_load8(uint32_t at)
 {
     uint2 v;
     asm volatile("ld.shared.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(at));
     return v;
 }
-__device__ __forceinline__ uint32_t prefill_load1(uint32_t at)
-{
-    uint32_t v;
-    asm volatile("ld.shared.u8 %0, [%1];" : "=r"(v) : "r"(at));
-    return v;
-}
-
 /* The eight places of a lane in its row of a piece, 16-byte chunks under the swizzle; rows 3 * 8 apart are 3 KiB apart.
  */
 struct prefill_chunks {
@@ -184,7 +172,7 @@ __device__ __forceinline__ void prefill_refer(prefill_mx_rows &rows, uint32_t sc
     rows.rare = 0;
 #pragma unroll
     for (int i = 0; i < PREFILL_GROUPS; i++) {
-        uint32_t highest = max(prefill_load1(scales + places.of(i)), prefill_load1(second + places.of(i)));
+        uint32_t highest = max(hopper::load1(scales + places.of(i)), hopper::load1(second + places.of(i)));
         highest = max(highest, __shfl_xor_sync(~0u, highest, 1));
         highest = max(highest, __shfl_xor_sync(~0u, highest, 2));
         rows.reference[i] = w4_reference(highest);
@@ -204,8 +192,8 @@ __device__ __forceinline__ void prefill_decode_mx(prefill_mx_rows &rows, uint32_
 #pragma unroll
         for (int a = 0; a < PREFILL_AHEAD; a++)
             if (first + a < PREFILL_GROUPS && prefill_has_group(first + a)) {
-                word[a] = prefill_load16(from + (first + a) * PREFILL_DECODERS * 512);
-                scale[a] = prefill_load1(scales + places.of(first + a));
+                word[a] = hopper::load16(from + (first + a) * PREFILL_DECODERS * 512);
+                scale[a] = hopper::load1(scales + places.of(first + a));
             }
 #pragma unroll
         for (int a = 0; a < PREFILL_AHEAD; a++) {
@@ -243,7 +231,7 @@ __device__ __forceinline__ void prefill_decode_nv(int half, uint32_t codes, uint
         for (int a = 0; a < PREFILL_AHEAD; a++)
             if (first + a < PREFILL_GROUPS && prefill_has_group(first + a)) {
                 word[a] = prefill_load8(from + (first + a) * PREFILL_DECODERS * 512);
-                code[a] = prefill_load1(scales + places.of(first + a) + (KIND == LP_PREFILL_NV ? half : 0));
+                code[a] = hopper::load1(scales + places.of(first + a) + (KIND == LP_PREFILL_NV ? half : 0));
             }
 #pragma unroll
         for (int a = 0; a < PREFILL_AHEAD; a++) {
@@ -301,8 +289,8 @@ __device__ __forceinline__ void prefill_decode_codes(int half, uint32_t codes, u
 #pragma unroll
         for (int a = 0; a < PREFILL_AHEAD; a++)
             if (first + a < PREFILL_GROUPS && prefill_has_group(first + a)) {
-                word[a] = prefill_load16(from + (first + a) * PREFILL_DECODERS * 512);
-                scale[a] = KIND == LP_PREFILL_CODES ? prefill_load1(scales + places.of(first + a) + 2 * half) : 127;
+                word[a] = hopper::load16(from + (first + a) * PREFILL_DECODERS * 512);
+                scale[a] = KIND == LP_PREFILL_CODES ? hopper::load1(scales + places.of(first + a) + 2 * half) : 127;
             }
 #pragma unroll
         for (int a = 0; a < PREFILL_AHEAD; a++) {
@@ -345,6 +333,7 @@ template <int KIND>
 __device__ void prefill_decode(const prefill_arguments &p, prefill_shared<KIND> &sm, int pieces1, int pieces2,
                                uint32_t rank)
 {
+    using namespace hopper;
     using namespace prefill;
     using R = prefill_raw<KIND>;
     constexpr int HALVES = prefill_is_fp4(KIND) ? prefill_element(KIND) : 1; /* pieces that a step makes */

@@ -12,6 +12,7 @@ template <int KIND>
 __device__ void prefill_feed_weights(const prefill_arguments &p, prefill_shared<KIND> &sm, const CUtensorMap *map1,
                                      const CUtensorMap *map2, int pieces1, int pieces2, uint32_t rank)
 {
+    using namespace hopper;
     using namespace prefill;
     const uint32_t full = shared_address(sm.full), empty = shared_address(sm.empty);
     constexpr uint32_t HALF = PREFILL_WEIGHT_BYTES / 2;
@@ -42,6 +43,7 @@ __device__ void prefill_feed_weights(const prefill_arguments &p, prefill_shared<
  * tile of tokens. They wait in the L2 cache; where the guess is wrong nothing is lost, for memory was idle. */
 template <int KIND> __device__ void prefill_ask_ahead(const prefill_arguments &p, const CUtensorMap *map, uint32_t rank)
 {
+    using namespace hopper;
     using namespace prefill;
     constexpr int STEP = prefill_decodes(KIND) ? 64 : 128, MOST = prefill_decodes(KIND) ? 16 : 8;
     const int columns = prefill_walk::columns_of(p, 0), half = (columns + 1) / 2,
@@ -69,6 +71,7 @@ __device__ __forceinline__ void
 prefill_feed_piece(const prefill_arguments &p, prefill_shared<KIND> &sm, const prefill_ring<prefill_stages(KIND)> &ring,
                    const prefill_task &task, int which, int k, int pieces, uint32_t rank)
 {
+    using namespace hopper;
     using namespace prefill;
     constexpr bool SCALED = prefill_is_scaled(KIND);
     constexpr int PER_SCALE = prefill_element(KIND); /* pieces of 128 bytes for 128 columns */
@@ -95,9 +98,9 @@ __device__ __forceinline__ void prefill_wait_for_h(const prefill_arguments &p, c
                                                    const prefill_task &task)
 {
     const int32_t *const flag = p.ready + tables.tiles[task.expert] + task.m;
-    while (prefill::load_acquire(flag) < PREFILL_WARPS * prefill_walk::columns_of(p, 0))
+    while (hopper::load_acquire(flag) < PREFILL_WARPS * prefill_walk::columns_of(p, 0))
         ;
-    prefill::proxy_fence();
+    hopper::proxy_fence();
 }
 
 /* By one thread. */

@@ -22,6 +22,7 @@ __device__ __forceinline__ uint32_t prefill_e4m3_as_bf16(float low, float high)
 __device__ __forceinline__ void prefill_store_piece(const prefill_arguments &p, const prefill_task &task,
                                                     uint32_t staging, int warp_row, int64_t piece, int64_t pieces)
 {
+    using namespace hopper;
     using namespace prefill;
     const int lane = threadIdx.x % 32;
     proxy_fence_shared();
@@ -44,7 +45,7 @@ struct prefill_receipt {
         prefill::bulk_store_wait();
         __syncwarp();
         if (threadIdx.x % 32 == 0)
-            prefill::add_release(flag, 1);
+            hopper::add_release(flag, 1);
         flag = nullptr;
     }
 };
@@ -87,6 +88,7 @@ template <int KIND>
 __device__ __forceinline__ void prefill_finish_h(const prefill_arguments &p, prefill_shared<KIND> &sm,
                                                  const prefill_task &task, float (&sum)[128])
 {
+    using namespace hopper;
     using namespace prefill;
     const int group = threadIdx.x / 128, warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32, g = lane / 4,
               q = lane % 4;

@@ -54,7 +54,7 @@ __device__ __forceinline__ void prefill_release(uint32_t empty, bool solo)
     __syncwarp();
     if (threadIdx.x % 32 < 2) {
         if (solo)
-            prefill::barrier_arrive(empty);
+            hopper::barrier_arrive(empty);
         else
             prefill::barrier_arrive_at(empty, threadIdx.x % 32);
     }
@@ -78,6 +78,7 @@ __device__ __forceinline__ void prefill_give_turn()
 template <int KIND>
 __device__ __forceinline__ void prefill_part(float (&part)[64], uint64_t tokens, uint64_t weights, bool turns)
 {
+    using namespace hopper;
     using namespace prefill;
     if (turns)
         prefill_take_turn();
@@ -102,6 +103,7 @@ __device__ __forceinline__ void prefill_multiply(const prefill_arguments &p, pre
                                                  prefill_ring<prefill_stages(KIND)> &ring, const prefill_task &task,
                                                  int which, int pieces, float (&sum)[128])
 {
+    using namespace hopper;
     using namespace prefill;
     const int group = threadIdx.x / 128, lane = threadIdx.x % 32;
     const int token = group * 64 + threadIdx.x % 128 / 32 * 16 + lane / 4;

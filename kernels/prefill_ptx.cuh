@@ -1,33 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hopper instructions that the prefill kernels use, one thin wrapper each: barriers, bulk copies, matrix products. */
+/* Instructions of Hopper that only the prefill kernels use: clusters, multicast and tensor copies, stores in bulk,
+ * matrix products whose operands are both in shared memory. */
 #ifndef LOADPLAN_PREFILL_PTX_CUH
 #define LOADPLAN_PREFILL_PTX_CUH
 
-#include <stdint.h>
+#include "kernels/hopper_ptx.cuh"
 
 namespace prefill
 {
 
-__device__ __forceinline__ uint32_t shared_address(const void *p)
-{
-    return (uint32_t)__cvta_generic_to_shared(p);
-}
-
-/* ---- mbarriers: shared addresses; the phase is the parity that is waited for ---- */
-
-__device__ __forceinline__ void barrier_init(uint32_t barrier, uint32_t arrivals)
-{
-    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
-}
+/* ---- clusters ---- */
 
 __device__ __forceinline__ void barrier_init_done()
 {
     asm volatile("fence.mbarrier_init.release.cluster;\nfence.proxy.async;" ::: "memory");
-}
-
-__device__ __forceinline__ void barrier_arrive(uint32_t barrier)
-{
-    asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
 /* Arrives at the barrier of the same shared address in another block of the cluster. Release at the scope of the block
@@ -39,20 +25,6 @@ __device__ __forceinline__ void barrier_arrive_at(uint32_t barrier, uint32_t ran
                  "r"(rank)
                  : "memory");
 }
-
-__device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes)
-{
-    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
-}
-
-__device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t phase)
-{
-    asm volatile("{.reg .pred p;\nL%=: mbarrier.try_wait.parity.shared.b64 p, [%0], %1;\n@!p bra L%=;}" ::"r"(barrier),
-                 "r"(phase)
-                 : "memory");
-}
-
-/* ---- clusters ---- */
 
 __device__ __forceinline__ uint32_t cluster_rank()
 {
@@ -68,14 +40,7 @@ __device__ __forceinline__ void cluster_sync()
 
 /* ---- bulk copies: 16-byte aligned addresses and sizes ---- */
 
-__device__ __forceinline__ void bulk_load(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier)
-{
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
-                 "l"(from), "r"(bytes), "r"(barrier)
-                 : "memory");
-}
-
-/* The same into the same places of every block of the cluster that `mask` names. */
+/* hopper::bulk_load into the same places of every block of the cluster that `mask` names. */
 __device__ __forceinline__ void bulk_load_multicast(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier,
                                                     uint16_t mask)
 {
@@ -135,30 +100,10 @@ __device__ __forceinline__ void bulk_store_wait_read()
     asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }
 
-/* Ordinary writes before it, copy engine and tensor cores after it. */
-__device__ __forceinline__ void proxy_fence()
-{
-    asm volatile("fence.proxy.async;" ::: "memory");
-}
-
-/* The same for shared memory alone, which costs no fence of all memory. */
+/* hopper::proxy_fence for shared memory alone, which costs no fence of all memory. */
 __device__ __forceinline__ void proxy_fence_shared()
 {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
-
-/* ---- flags in global memory ---- */
-
-__device__ __forceinline__ int load_acquire(const int *p)
-{
-    int v;
-    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
-    return v;
-}
-
-__device__ __forceinline__ void add_release(int *p, int v)
-{
-    asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
 }
 
 /* ---- small things ---- */
@@ -198,19 +143,6 @@ __device__ __forceinline__ uint32_t bf16_pair(float low, float high)
 }
 
 /* ---- wgmma ---- */
-
-__device__ __forceinline__ void mma_begin()
-{
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-}
-__device__ __forceinline__ void mma_commit()
-{
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-}
-template <int Left> __device__ __forceinline__ void mma_wait()
-{
-    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Left) : "memory");
-}
 
 /* Operand descriptors. Core order: 8 rows x 16 bytes lie together (128 bytes), the eight of a 128-byte K block follow
  * each other, then the next eight rows. Swizzled order: rows of 128 bytes as a tensor copy with the 128-byte swizzle

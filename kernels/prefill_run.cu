@@ -15,6 +15,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(PREFILL_THREADS, 1)
     products(const __grid_constant__ prefill_arguments p, const __grid_constant__ CUtensorMap map1,
              const __grid_constant__ CUtensorMap map2)
 {
+    using namespace hopper;
     using namespace prefill;
     constexpr bool DECODES = prefill_decodes(KIND);
     extern __shared__ __align__(1024) uint8_t memory[];

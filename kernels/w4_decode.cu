@@ -23,17 +23,17 @@ constexpr int many_rows(int kind)
 __device__ void init_barriers(w4_header &h, int stages)
 {
     for (int i = 0; i < stages; i++) {
-        w4_barrier_init(w4_address(&h.full[i]), 2);
-        w4_barrier_init(w4_address(&h.empty[i]), W4_MULTIPLIERS / 32);
+        hopper::barrier_init(hopper::shared_address(&h.full[i]), 2);
+        hopper::barrier_init(hopper::shared_address(&h.empty[i]), W4_MULTIPLIERS / 32);
     }
     for (int i = 0; i < W4_QUEUE; i++) {
-        w4_barrier_init(w4_address(&h.given[i]), 1);
-        w4_barrier_init(w4_address(&h.taken[i]), W4_MULTIPLIERS / 32 + W4_FINISHERS / 32 + 1);
+        hopper::barrier_init(hopper::shared_address(&h.given[i]), 1);
+        hopper::barrier_init(hopper::shared_address(&h.taken[i]), W4_MULTIPLIERS / 32 + W4_FINISHERS / 32 + 1);
     }
-    w4_barrier_init(w4_address(&h.summed), W4_MULTIPLIERS / 32);
-    w4_barrier_init(w4_address(&h.dumped), W4_FINISHERS / 32);
+    hopper::barrier_init(hopper::shared_address(&h.summed), W4_MULTIPLIERS / 32);
+    hopper::barrier_init(hopper::shared_address(&h.dumped), W4_FINISHERS / 32);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    w4_proxy_fence();
+    hopper::proxy_fence();
 }
 
 template <int KIND, int MOST>
@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(W4_THREADS, 1) decode(const __grid_constant__ 
     extern __shared__ __align__(1024) char shared[];
     w4_header &h = *reinterpret_cast<w4_header *>(shared);
     char *const sums = shared + L::HEADER;
-    const uint32_t ring = w4_address(shared) + L::RING;
+    const uint32_t ring = hopper::shared_address(shared) + L::RING;
     if (threadIdx.x == 0)
         init_barriers(h, p.stages);
     __syncthreads();

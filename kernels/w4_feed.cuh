@@ -82,10 +82,10 @@ __device__ __forceinline__ void w4_fill_weights(const w4_arguments &p, w4_header
     const int64_t step = (static_cast<int64_t>(item.expert) * projection.tiles + item.tile) * projection.steps + 2 * k;
     const char *const weight = projection.weight + step * W4_STEP_BYTES;
     const char *const scale = projection.scale + step * (W4_ROWS * L::SCALE_ROW);
-    const uint32_t stage = ring + turn.at * L::STAGE, full = w4_address(&h.full[turn.at]);
+    const uint32_t stage = ring + turn.at * L::STAGE, full = hopper::shared_address(&h.full[turn.at]);
     const uint32_t weight_bytes = W4_STEP_BYTES, scale_bytes = W4_ROWS * L::SCALE_ROW;
-    w4_wait(w4_address(&h.empty[turn.at]), turn.phase ^ 1);
-    w4_arrive_expecting(full, 2 * (weight_bytes + scale_bytes));
+    hopper::barrier_wait(hopper::shared_address(&h.empty[turn.at]), turn.phase ^ 1);
+    hopper::barrier_expect(full, 2 * (weight_bytes + scale_bytes));
     if (2 * k + 1 < projection.steps) {
         w4_copy_streamed(stage + L::WEIGHTS, weight, 2 * weight_bytes, full, policy);
         w4_copy_streamed(stage + L::SCALES, scale, 2 * scale_bytes, full, policy);
@@ -117,9 +117,9 @@ template <int KIND, int MOST> __device__ void w4_feed_weights(const w4_arguments
         item.stages = filled;
     }
     for (;; slot.next()) {
-        w4_wait(w4_address(&h.taken[slot.at]), slot.phase ^ 1);
+        hopper::barrier_wait(hopper::shared_address(&h.taken[slot.at]), slot.phase ^ 1);
         h.item[slot.at] = item;
-        w4_arrive(w4_address(&h.given[slot.at]));
+        hopper::barrier_arrive(hopper::shared_address(&h.given[slot.at]));
         if (item.projection < 0)
             return;
         number = atomicAdd(p.ticket, 1); /* in flight while the stages are filled */
@@ -137,40 +137,40 @@ template <int KIND, int MOST> __device__ void w4_feed_tokens(const w4_arguments 
     w4_turn stage = {0, p.stages, 0}, slot = {0, W4_QUEUE, 0};
     moe_wait_for_inputs();
     for (;; slot.next()) {
-        w4_wait(w4_address(&h.given[slot.at]), slot.phase);
+        hopper::barrier_wait(hopper::shared_address(&h.given[slot.at]), slot.phase);
         const w4_item item = h.item[slot.at];
-        w4_arrive(w4_address(&h.taken[slot.at]));
+        hopper::barrier_arrive(hopper::shared_address(&h.taken[slot.at]));
         if (item.projection < 0)
             return;
         if (item.dropped) {
             for (int k = 0; k < item.stages; k++, stage.next()) {
-                w4_wait(w4_address(&h.empty[stage.at]), stage.phase ^ 1);
-                w4_arrive(w4_address(&h.full[stage.at]));
+                hopper::barrier_wait(hopper::shared_address(&h.empty[stage.at]), stage.phase ^ 1);
+                hopper::barrier_arrive(hopper::shared_address(&h.full[stage.at]));
             }
             continue;
         }
         const w4_projection &projection = p.projection[item.projection];
         if (item.projection == 1) {
-            while (w4_read_counter(p.ready + item.chunk) < p.projection[0].tiles)
+            while (hopper::load_acquire(p.ready + item.chunk) < p.projection[0].tiles)
                 __nanosleep(32);
-            w4_proxy_fence();
+            hopper::proxy_fence();
         }
         const int steps = projection.steps;
         const uint32_t block = w4_block_bytes(L::ELEMENT, item.width), scales = item.width * L::TOKEN_SCALE;
         const char *const operand = projection.operand + static_cast<int64_t>(item.row) * steps * (128 * L::ELEMENT);
         const float *const scale = projection.operand_scale + static_cast<int64_t>(item.row) * steps;
         for (int k = 0; k < item.stages; k++, stage.next()) {
-            const uint32_t to = ring + stage.at * L::STAGE, full = w4_address(&h.full[stage.at]);
-            w4_wait(w4_address(&h.empty[stage.at]), stage.phase ^ 1);
-            w4_arrive_expecting(full, 2 * (block + scales));
+            const uint32_t to = ring + stage.at * L::STAGE, full = hopper::shared_address(&h.full[stage.at]);
+            hopper::barrier_wait(hopper::shared_address(&h.empty[stage.at]), stage.phase ^ 1);
+            hopper::barrier_expect(full, 2 * (block + scales));
             const int halves = 2 * k + 1 < steps ? 2 : 1;
-            w4_copy(to + L::TOKENS, operand + 2 * k * static_cast<int64_t>(block), halves * block, full);
+            hopper::bulk_load(to + L::TOKENS, operand + 2 * k * static_cast<int64_t>(block), halves * block, full);
             if (halves == 1)
-                w4_copy(to + L::TOKENS + block, p.zero, block, full);
+                hopper::bulk_load(to + L::TOKENS + block, p.zero, block, full);
             if (L::TOKEN_SCALE != 0) {
-                w4_copy(to + L::TOKEN_SCALES, scale + 2 * k * item.width, halves * scales, full);
+                hopper::bulk_load(to + L::TOKEN_SCALES, scale + 2 * k * item.width, halves * scales, full);
                 if (halves == 1)
-                    w4_copy(to + L::TOKEN_SCALES + scales, p.zero, scales, full);
+                    hopper::bulk_load(to + L::TOKEN_SCALES + scales, p.zero, scales, full);
             }
         }
     }

@@ -18,7 +18,7 @@ __device__ __forceinline__ void w4_sums_taken(w4_header &h)
 {
     __syncwarp();
     if (threadIdx.x % 32 == 0)
-        w4_arrive(w4_address(&h.dumped));
+        hopper::barrier_arrive(hopper::shared_address(&h.dumped));
 }
 
 /* h of a thread's two tokens 8j + 2q, 8j + 2q + 1 in each of the four row groups. */
@@ -112,10 +112,10 @@ __device__ __forceinline__ void w4_finish_h(const w4_arguments &p, w4_header &h,
         reinterpret_cast<uint4 *>(to)[i] = reinterpret_cast<const uint4 *>(sums)[i];
     w4_sums_taken(h);
     __threadfence();
-    w4_proxy_fence(); /* other blocks copy it into their shared memory */
+    hopper::proxy_fence(); /* other blocks copy it into their shared memory */
     w4_sync<1, W4_FINISHERS>();
     if (thread == 0)
-        w4_count(p.ready + item.chunk);
+        hopper::add_release(p.ready + item.chunk, 1);
 }
 
 template <int KIND>
@@ -159,12 +159,12 @@ template <int KIND> __device__ void w4_finish(const w4_arguments &p, w4_header &
     uint32_t round = 0;
     moe_wait_for_inputs();
     for (;; slot.next()) {
-        w4_wait(w4_address(&h.given[slot.at]), slot.phase);
+        hopper::barrier_wait(hopper::shared_address(&h.given[slot.at]), slot.phase);
         const w4_item &item = h.item[slot.at]; /* stays there until it is done */
         if (item.projection < 0)
             return;
         if (!item.dropped) {
-            w4_wait(w4_address(&h.summed), round++ & 1);
+            hopper::barrier_wait(hopper::shared_address(&h.summed), round++ & 1);
             if (item.projection == 0)
                 w4_finish_h<KIND>(p, h, item, sums);
             else
@@ -172,7 +172,7 @@ template <int KIND> __device__ void w4_finish(const w4_arguments &p, w4_header &
         }
         __syncwarp();
         if (threadIdx.x % 32 == 0)
-            w4_arrive(w4_address(&h.taken[slot.at]));
+            hopper::barrier_arrive(hopper::shared_address(&h.taken[slot.at]));
     }
 }
 

@@ -16,7 +16,7 @@ __device__ __forceinline__ void w4_release(w4_header &h, int stage, int lane)
 {
     __syncwarp();
     if (lane == 0)
-        w4_arrive(w4_address(&h.empty[stage]));
+        hopper::barrier_arrive(hopper::shared_address(&h.empty[stage]));
 }
 
 /* Adds one step's product, times the tokens' scales, to the totals. */
@@ -43,7 +43,7 @@ template <int MOST> __device__ __forceinline__ w4_mx_rows w4_mx_references(uint3
     using L = w4_layout<W4_MX_FP8, MOST>; /* scales lie alike in both kinds of MXFP4 */
     w4_mx_rows rows;
     for (int i = 0; i < 2; i++) {
-        uint32_t highest = max(w4_load1(scales + 32 * i), w4_load1(scales + 32 * i + W4_ROWS * L::SCALE_ROW));
+        uint32_t highest = max(hopper::load1(scales + 32 * i), hopper::load1(scales + 32 * i + W4_ROWS * L::SCALE_ROW));
         highest = max(highest, __shfl_xor_sync(~0u, highest, 1));
         highest = max(highest, __shfl_xor_sync(~0u, highest, 2));
         rows.reference[i] = w4_reference(highest);
@@ -57,9 +57,9 @@ template <int N>
 __device__ __forceinline__ void w4_mx_step(float (&sum)[N / 2], w4_mx_rows &rows, uint32_t weights, uint32_t scales,
                                            uint32_t tokens)
 {
-    const uint4 x = w4_load16(weights), y = w4_load16(weights + 8 * 64);
+    const uint4 x = hopper::load16(weights), y = hopper::load16(weights + 8 * 64);
     const uint32_t upper[4] = {x.x, x.y, x.z, x.w}, lower[4] = {y.x, y.y, y.z, y.w};
-    const uint32_t e0 = w4_load1(scales), e1 = w4_load1(scales + 32);
+    const uint32_t e0 = hopper::load1(scales), e1 = hopper::load1(scales + 32);
     rows.farthest = __viaddmax_u32(e0, 13u - rows.reference[0], rows.farthest);
     rows.farthest = __viaddmax_u32(e1, 13u - rows.reference[1], rows.farthest);
     const uint32_t low0 = w4_magnitudes_low(e0, rows.reference[0]), high0 = w4_magnitudes_high(e0, rows.reference[0]);
@@ -70,11 +70,11 @@ __device__ __forceinline__ void w4_mx_step(float (&sum)[N / 2], w4_mx_rows &rows
         w4_decode_mx(upper[j], low0, high0, a[j][0], a[j][2]);
         w4_decode_mx(lower[j], low1, high1, a[j][1], a[j][3]);
     }
-    w4_mma_fence();
+    hopper::mma_begin();
 #pragma unroll
     for (int j = 0; j < 4; j++)
         w4_mma<false, N>(sum, a[j], w4_operand(tokens, 2 * j), j > 0);
-    w4_mma_commit();
+    hopper::mma_commit();
 }
 
 template <int N, int MOST>
@@ -91,30 +91,30 @@ __device__ __forceinline__ void w4_mx_tile(const w4_arguments &p, w4_header &h, 
 #pragma unroll
     for (int i = 0; i < N / 2; i++)
         total[i] = 0.0f;
-    w4_wait(w4_address(&h.full[turn.at]), turn.phase);
+    hopper::barrier_wait(hopper::shared_address(&h.full[turn.at]), turn.phase);
     w4_mx_rows rows = w4_mx_references<MOST>(ring + turn.at * L::STAGE + my_scales);
     for (int k = 0; k < stages; k++, turn.next()) {
         const uint32_t stage = ring + turn.at * L::STAGE, token_scales = stage + L::TOKEN_SCALES + 8 * q;
-        w4_wait(w4_address(&h.full[turn.at]), turn.phase);
+        hopper::barrier_wait(hopper::shared_address(&h.full[turn.at]), turn.phase);
 #pragma unroll
         for (int s = 0; s < 2; s++) {
             w4_mx_step<N>(sum[s % AHEAD], rows, stage + my_weights + s * W4_STEP_BYTES,
                           stage + my_scales + s * W4_ROWS * L::SCALE_ROW, stage + L::TOKENS + s * N * 128);
             if (AHEAD == 1) {
-                w4_mma_wait<0>();
+                hopper::mma_wait<0>();
                 w4_promote<N>(total, sum[0], token_scales + s * N * 4);
             }
         }
         if (AHEAD == 2) { /* no further: products in flight over the end of a loop would be serialised */
-            w4_mma_wait<1>();
+            hopper::mma_wait<1>();
             w4_promote<N>(total, sum[0], token_scales);
-            w4_mma_wait<0>();
+            hopper::mma_wait<0>();
             w4_promote<N>(total, sum[AHEAD - 1], token_scales + N * 4);
         }
         w4_release(h, turn.at, lane);
     }
     const float factor0 = __uint_as_float(rows.reference[0] << 23), factor1 = __uint_as_float(rows.reference[1] << 23);
-    w4_wait(w4_address(&h.dumped), round++ & 1 ^ 1);
+    hopper::barrier_wait(hopper::shared_address(&h.dumped), round++ & 1 ^ 1);
 #pragma unroll
     for (int j = 0; j < N / 8; j++)
         sums[w4_sum_place(group, j, threadIdx.x % 128)] = make_float4(
@@ -123,7 +123,7 @@ __device__ __forceinline__ void w4_mx_tile(const w4_arguments &p, w4_header &h, 
         w4_redo_rows<W4_MX_FP8>(p, item, rows.farthest > W4_SPAN, reinterpret_cast<float *>(sums));
     __syncwarp();
     if (lane == 0)
-        w4_arrive(w4_address(&h.summed));
+        hopper::barrier_arrive(hopper::shared_address(&h.summed));
 }
 
 /* Starts the products of one step, all into the same sum. scale[r][half]: of the lane's rows, for its 16 columns each.
@@ -132,7 +132,7 @@ template <int N, int PENDING>
 __device__ __forceinline__ void w4_bf16_products(float (&sum)[N / 2], int add, uint32_t weights,
                                                  const uint32_t (&scale)[2][2], uint32_t tokens)
 {
-    const uint4 x = w4_load16(weights), y = w4_load16(weights + 8 * 64);
+    const uint4 x = hopper::load16(weights), y = hopper::load16(weights + 8 * 64);
     const uint32_t upper[4] = {x.x, x.y, x.z, x.w}, lower[4] = {y.x, y.y, y.z, y.w};
     uint32_t a[4][2][4];
 #pragma unroll
@@ -149,14 +149,14 @@ __device__ __forceinline__ void w4_bf16_products(float (&sum)[N / 2], int add, u
         }
         if (j % 2 == 0)
             continue;
-        w4_mma_fence();
+        hopper::mma_begin();
 #pragma unroll
         for (int t = 2 * j - 2; t < 2 * j + 2; t++) {
             w4_mma<true, N>(sum, a[t / 2][t % 2], w4_operand(tokens + t / 4 * N * 128, t % 4 * 2), add);
             add = 1;
         }
-        w4_mma_commit();
-        w4_mma_wait<PENDING>();
+        hopper::mma_commit();
+        hopper::mma_wait<PENDING>();
     }
 }
 
@@ -164,7 +164,8 @@ template <int N, int MOST>
 __device__ __forceinline__ void w4_nv_step(float (&sum)[N / 2], uint32_t &highest, int add, uint32_t weights,
                                            uint32_t scales, uint32_t tokens)
 {
-    const uint32_t code[4] = {w4_load1(scales), w4_load1(scales + 1), w4_load1(scales + 64), w4_load1(scales + 65)};
+    const uint32_t code[4] = {hopper::load1(scales), hopper::load1(scales + 1), hopper::load1(scales + 64),
+                              hopper::load1(scales + 65)};
     highest = max(max(max(highest, code[0]), max(code[1], code[2])), code[3]);
     const uint32_t scale[2][2] = {{w4_scale_nv(code[0]), w4_scale_nv(code[1])},
                                   {w4_scale_nv(code[2]), w4_scale_nv(code[3])}};
@@ -185,15 +186,15 @@ __device__ __forceinline__ void w4_wide_tile(const w4_arguments &p, w4_header &h
 #pragma unroll
     for (int i = 0; i < N / 2; i++)
         total[i] = 0.0f;
-    w4_wait(w4_address(&h.full[turn.at]), turn.phase);
+    hopper::barrier_wait(hopper::shared_address(&h.full[turn.at]), turn.phase);
     w4_mx_rows rows = w4_mx_references<MOST>(ring + turn.at * L::STAGE + my_scales);
     for (int k = 0; k < stages; k++, turn.next()) {
         const uint32_t stage = ring + __shfl_sync(~0u, turn.at, 0) * L::STAGE;
-        w4_wait(w4_address(&h.full[turn.at]), turn.phase);
+        hopper::barrier_wait(hopper::shared_address(&h.full[turn.at]), turn.phase);
 #pragma unroll
         for (int s = 0; s < 2; s++) {
             const uint32_t scales = stage + my_scales + s * W4_ROWS * L::SCALE_ROW;
-            const uint32_t e0 = w4_load1(scales), e1 = w4_load1(scales + 32);
+            const uint32_t e0 = hopper::load1(scales), e1 = hopper::load1(scales + 32);
             rows.farthest = __viaddmax_u32(e0, W4_WIDE_SPAN / 2 - rows.reference[0], rows.farthest);
             rows.farthest = __viaddmax_u32(e1, W4_WIDE_SPAN / 2 - rows.reference[1], rows.farthest);
             const uint32_t scale0 = w4_scale_mx(e0, rows.reference[0]), scale1 = w4_scale_mx(e1, rows.reference[1]);
@@ -205,7 +206,7 @@ __device__ __forceinline__ void w4_wide_tile(const w4_arguments &p, w4_header &h
         w4_release(h, turn.at, lane);
     }
     const float factor0 = w4_wide_factor(rows.reference[0]), factor1 = w4_wide_factor(rows.reference[1]);
-    w4_wait(w4_address(&h.dumped), round++ & 1 ^ 1);
+    hopper::barrier_wait(hopper::shared_address(&h.dumped), round++ & 1 ^ 1);
 #pragma unroll
     for (int j = 0; j < N / 8; j++)
         sums[w4_sum_place(group, j, threadIdx.x % 128)] =
@@ -215,7 +216,7 @@ __device__ __forceinline__ void w4_wide_tile(const w4_arguments &p, w4_header &h
         w4_redo_rows<W4_MX_WIDE>(p, item, rows.farthest > W4_WIDE_SPAN, reinterpret_cast<float *>(sums));
     __syncwarp();
     if (lane == 0)
-        w4_arrive(w4_address(&h.summed));
+        hopper::barrier_arrive(hopper::shared_address(&h.summed));
 }
 
 template <int N, int MOST>
@@ -235,7 +236,7 @@ __device__ __forceinline__ void w4_nv_tile(const w4_arguments &p, w4_header &h, 
         sum[i] = 0.0f;
     for (int k = 0; k < stages; k++, turn.next()) {
         const uint32_t stage = ring + __shfl_sync(~0u, turn.at, 0) * L::STAGE;
-        w4_wait(w4_address(&h.full[turn.at]), turn.phase);
+        hopper::barrier_wait(hopper::shared_address(&h.full[turn.at]), turn.phase);
 #pragma unroll
         for (int s = 0; s < 2; s++) {
             w4_nv_step<N, MOST>(sum, highest, k > 0 || s > 0, stage + my_weights + s * W4_STEP_BYTES,
@@ -245,9 +246,9 @@ __device__ __forceinline__ void w4_nv_tile(const w4_arguments &p, w4_header &h, 
         }
         last = turn.at;
     }
-    w4_mma_wait<0>();
+    hopper::mma_wait<0>();
     w4_release(h, last, lane);
-    w4_wait(w4_address(&h.dumped), round++ & 1 ^ 1);
+    hopper::barrier_wait(hopper::shared_address(&h.dumped), round++ & 1 ^ 1);
 #pragma unroll
     for (int j = 0; j < N / 8; j++) /* codes were decoded to 2^-8 of their value */
         sums[w4_sum_place(group, j, threadIdx.x % 128)] =
@@ -256,7 +257,7 @@ __device__ __forceinline__ void w4_nv_tile(const w4_arguments &p, w4_header &h, 
         w4_redo_rows<W4_NV>(p, item, highest > 0x7e, reinterpret_cast<float *>(sums));
     __syncwarp();
     if (lane == 0)
-        w4_arrive(w4_address(&h.summed));
+        hopper::barrier_arrive(hopper::shared_address(&h.summed));
 }
 
 template <int KIND, int N, int MOST>
@@ -279,7 +280,7 @@ __device__ void w4_multiply(const w4_arguments &p, w4_header &h, uint32_t ring, 
     w4_turn turn = {0, p.stages, 0}, slot = {0, W4_QUEUE, 0};
     uint32_t round = 0;
     for (;; slot.next()) {
-        w4_wait(w4_address(&h.given[slot.at]), slot.phase);
+        hopper::barrier_wait(hopper::shared_address(&h.given[slot.at]), slot.phase);
         const w4_item &item = h.item[slot.at];                       /* stays there until it is done */
         const int projection = __shfl_sync(~0u, item.projection, 0); /* tells the compiler that warps do not diverge */
         const int width = __shfl_sync(~0u, item.width, 0), stages = __shfl_sync(~0u, item.stages, 0);
@@ -287,7 +288,7 @@ __device__ void w4_multiply(const w4_arguments &p, w4_header &h, uint32_t ring, 
             return;
         if (__shfl_sync(~0u, item.dropped, 0))
             for (int k = 0; k < stages; k++, turn.next()) {
-                w4_wait(w4_address(&h.full[turn.at]), turn.phase);
+                hopper::barrier_wait(hopper::shared_address(&h.full[turn.at]), turn.phase);
                 w4_release(h, turn.at, lane);
             }
         else if (width == UNIT)
@@ -300,7 +301,7 @@ __device__ void w4_multiply(const w4_arguments &p, w4_header &h, uint32_t ring, 
             w4_tile<KIND, MOST, MOST>(p, h, ring, turn, item, stages, sums, round);
         __syncwarp();
         if (lane == 0)
-            w4_arrive(w4_address(&h.taken[slot.at]));
+            hopper::barrier_arrive(hopper::shared_address(&h.taken[slot.at]));
     }
 }
 

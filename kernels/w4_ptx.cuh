@@ -1,31 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Instructions of Hopper that C++ has no words for: barriers in shared memory, bulk copies, matrix products whose first
- * operand stays in registers. */
+/* Instructions of Hopper that only the kernels for few tokens use: copies that leave the L2 cache first, matrix
+ * products whose first operand stays in registers. */
 #ifndef LOADPLAN_W4_PTX_CUH
 #define LOADPLAN_W4_PTX_CUH
 
-#include <stdint.h>
-
-/* ---- shared memory ---- */
-
-__device__ __forceinline__ uint32_t w4_address(const void *shared)
-{
-    return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
-}
-
-__device__ __forceinline__ uint4 w4_load16(uint32_t at)
-{
-    uint4 v;
-    asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(at));
-    return v;
-}
-
-__device__ __forceinline__ uint32_t w4_load1(uint32_t at)
-{
-    uint32_t v;
-    asm volatile("ld.shared.u8 %0, [%1];" : "=r"(v) : "r"(at));
-    return v;
-}
+#include "kernels/hopper_ptx.cuh"
 
 __device__ __forceinline__ float2 w4_load_floats(uint32_t at)
 {
@@ -34,37 +13,10 @@ __device__ __forceinline__ float2 w4_load_floats(uint32_t at)
     return v;
 }
 
-/* ---- barriers: `phase` is the parity of the round that is waited for ---- */
-
-__device__ __forceinline__ void w4_barrier_init(uint32_t barrier, int arrivals)
-{
-    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
-}
-
-__device__ __forceinline__ void w4_arrive(uint32_t barrier)
-{
-    asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
-
-__device__ __forceinline__ void w4_arrive_expecting(uint32_t barrier, uint32_t bytes)
-{
-    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
-}
-
-__device__ __forceinline__ void w4_wait(uint32_t barrier, uint32_t phase)
-{
-    asm volatile("{\n.reg .pred done;\nagain_%=:\n"
-                 "mbarrier.try_wait.parity.shared.b64 done, [%0], %1;\n@!done bra again_%=;\n}" ::"r"(barrier),
-                 "r"(phase)
-                 : "memory");
-}
-
 template <int BARRIER, int THREADS> __device__ __forceinline__ void w4_sync()
 {
     asm volatile("bar.sync %0, %1;" ::"n"(BARRIER), "n"(THREADS) : "memory");
 }
-
-/* ---- copies into shared memory; each counts its bytes on a barrier ---- */
 
 /* Read once: the first to leave the L2 cache. An explicit evict_normal costs a tenth of the read rate; never use it. */
 __device__ __forceinline__ uint64_t w4_stream_policy()
@@ -83,49 +35,7 @@ __device__ __forceinline__ void w4_copy_streamed(uint32_t to, const void *from, 
                  : "memory");
 }
 
-__device__ __forceinline__ void w4_copy(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier)
-{
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
-                 "l"(from), "r"(bytes), "r"(barrier)
-                 : "memory");
-}
-
-__device__ __forceinline__ void w4_proxy_fence()
-{
-    asm volatile("fence.proxy.async;" ::: "memory");
-}
-
-/* ---- counters between blocks ---- */
-
-__device__ __forceinline__ int w4_read_counter(const int *counter)
-{
-    int v;
-    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(v) : "l"(counter) : "memory");
-    return v;
-}
-
-__device__ __forceinline__ void w4_count(int *counter)
-{
-    asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(counter) : "memory");
-}
-
 /* ---- matrix products ---- */
-
-__device__ __forceinline__ void w4_mma_fence()
-{
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-}
-
-__device__ __forceinline__ void w4_mma_commit()
-{
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-}
-
-/* Waits until at most PENDING groups are in flight. */
-template <int PENDING> __device__ __forceinline__ void w4_mma_wait()
-{
-    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
-}
 
 /* Operand B: rows of 128 bytes, 128-byte swizzle, eight rows 1,024 bytes apart. `step`: 16-byte units into the row. */
 __device__ __forceinline__ uint64_t w4_operand(uint32_t at, uint32_t step)
