@@ -20,7 +20,7 @@ const char lp_report_css[] =
     "0}p,dd,.what{overflow-wrap:anywhere}.soft{color:var(--soft)}code,.name{font-family:ui-monospace,monospace;font-"
     "size:.9em;"
     "overflow-wrap:anywhere}\n"
-    "nav a{margin-right:1rem;white-space:nowrap}a{color:inherit}\n"
+    "nav{display:flex;flex-wrap:wrap}nav a{margin-right:1rem;white-space:nowrap}a{color:inherit}\n"
     "dl{display:grid;grid-template-columns:repeat(auto-fit,minmax(9rem,1fr));gap:.5rem;margin:1rem 0}"
     "dl div{background:var(--card);border:1px solid var(--line);border-radius:6px;padding:.4rem .6rem}"
     "dt{color:var(--soft);font-size:.85rem}dd{margin:0;font-weight:600}\n"
