@@ -163,10 +163,11 @@ static lp_status finish(lp_session *s, lp_error *err)
     lp_status status = lp_device_commit_rest(s, err);
     if (status == LP_OK)
         status = lp_device_outcomes(s->plan, d->stream, err);
-    d->is_moving = false;
+    const bool is_done = status == LP_OK || status == LP_E_VALUE; /* otherwise the end of the session waits */
+    d->is_moving = d->is_moving && !is_done;
     s->report.staging_peak_bytes = d->spill_peak;
     s->report.device_staging_peak_bytes = d->staging_peak + d->side->stage_bytes;
-    return status == LP_OK || status == LP_E_VALUE ? status : lp_session_poison(s, status, err);
+    return is_done ? status : lp_session_poison(s, status, err);
 }
 
 lp_status lp_device_finish(lp_session *s, lp_error *err)
@@ -187,9 +188,11 @@ void lp_device_end(lp_session *s)
     if (d == NULL)
         return;
     const lp_device_calls *c = &d->side->calls;
-    if (d->is_moving && c->enter(c->context, &before) == 0) {
+    if (d->is_moving) {
+        const bool has_entered = c->enter(c->context, &before) == 0;
         (void)c->wait(c->context, d->stream);
-        c->leave(c->context, before);
+        if (has_entered)
+            c->leave(c->context, before);
     }
     lp_arena_map_free(&d->staging);
     lp_arena_map_free(&d->spill);
@@ -232,8 +235,9 @@ lp_status lp_device_fetch(const lp_plan *from, lp_plan *to, lp_error *err)
             status = lp_device_check(c, c->copy(c->context, b->base, a->base, a->bytes, NULL),
                                      "copy a tensor to the host", err);
     }
+    const int code = c->wait(c->context, NULL); /* also after a failure: what was started writes to host memory */
     if (status == LP_OK)
-        status = lp_device_check(c, c->wait(c->context, NULL), "copy the tensors to the host", err);
+        status = lp_device_check(c, code, "copy the tensors to the host", err);
     c->leave(c->context, before);
     return status;
 }

@@ -218,6 +218,7 @@ static lp_status try_load(fake_device *f, world *w, const image *live, const pay
     if (status == LP_OK)
         status = lp_finish(s, NULL, &w->err);
     lp_session_close(s);
+    assert_true(s == NULL || f->work_count == 0); /* memory may go now */
     lp_plan_close(plan);
     return status;
 }
