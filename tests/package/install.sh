@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs into a scratch folder and builds two users against it: one by find_package, one by pkg-config.
 set -euo pipefail
-build=$2 cmake=$3
+source=$1 build=$2 cmake=$3
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 if grep -q 'LOADPLAN_SANITIZE:STRING=.' "$build/CMakeCache.txt"; then
@@ -43,6 +43,26 @@ flags=$(PKG_CONFIG_PATH=$pc pkg-config --cflags --libs loadplan)
 cc -std=c17 "$work/user/user.c" $flags -o "$work/user/plain"
 test "$(LD_LIBRARY_PATH=$libdir "$work/user/plain")" = LP_E_STALE
 test "$("$work/usr/bin/loadplan" -qV)" = 0.1.0
+# The program of docs/recording.md, built as it says there, on the headers of 32 layers (the payload is a hole).
+awk '/^```c$/ { n++; next } /^```/ { n += n % 2 } n == 1' "$source/docs/recording.md" >"$work/loader.c"
+grep -q 'int main' "$work/loader.c"
+(cd "$work" && PKG_CONFIG_PATH=$pc bash -c 'cc loader.c $(pkg-config --cflags --libs loadplan) -o loader')
+python3 - "$work/checkpoint.safetensors" <<'END'
+import json
+import sys
+rows, columns, end, header = 14336, 4096, 0, {}
+for layer in range(32):
+    for half in "gate_proj", "up_proj":
+        begin, end = end, end + rows * columns * 2
+        header[f"model.layers.{layer}.mlp.{half}.weight"] = {"dtype": "BF16", "shape": [rows, columns], "data_offsets": [begin, end]}
+text = json.dumps(header).encode()
+with open(sys.argv[1], "wb") as f:
+    f.write(len(text).to_bytes(8, "little") + text)
+    f.truncate(8 + len(text) + end)
+END
+LD_LIBRARY_PATH=$libdir "$work/loader" "$work/checkpoint.safetensors" "$work/guide.lpt"
+"$work/usr/bin/loadplan" check "$work/guide.lpt" | grep -q 'guide.lpt: ok: every destination byte written exactly once'
+
 # What leaves the shared library is what the installed headers declare, under the version of this release.
 nm -D --defined-only --with-symbol-versions "$libdir/libloadplan.so" | awk '$2 == "T" { print $3 }' | sort >"$work/exported"
 if grep -v '^lp_[a-z0-9_]*@@LOADPLAN_0\.1$' "$work/exported"; then
