@@ -58,9 +58,8 @@ void rec_copy_failed(const char *file, int line, lp_tensor dst, lp_tensor src, c
         rec_misuse_error(file, line, r, err);
 }
 
-static void copy_source(const char *file, int line, const lp_tensor *dst, const lp_tensor *src)
+static void copy_source(const char *file, int line, lp_recorder *r, const lp_tensor *dst, const lp_tensor *src)
 {
-    lp_recorder *r = dst->recorder;
     const lp_dtype from = src->view.dtype, to = dst->view.dtype;
     rec_piece piece = {.name = src->base, .flags = src->flags};
     int64_t src_off, dst_off;
@@ -83,14 +82,13 @@ static void copy_source(const char *file, int line, const lp_tensor *dst, const 
 }
 
 /* Whether writes into t mean anything. */
-static bool is_writable(const char *file, int line, const lp_tensor *t, const char *operation)
+static bool is_writable(const char *file, int line, lp_recorder *r, const lp_tensor *t, const char *operation)
 {
     switch ((lp_tensor_kind)t->kind) {
     case LP_TENSOR_DEST: {
-        const lp_destination *row = &t->recorder->dest[t->base].row;
+        const lp_destination *row = &r->dest[t->base].row;
         if (row->flags & LP_DEST_NO_LOADER) {
-            rec_misuse(file, line, t->recorder, LP_E_MISUSE, "%s into '%s', which no loader writes", operation,
-                       row->name);
+            rec_misuse(file, line, r, LP_E_MISUSE, "%s into '%s', which no loader writes", operation, row->name);
             return false;
         }
         if (t->cast_to != 0)
@@ -107,7 +105,7 @@ static bool is_writable(const char *file, int line, const lp_tensor *t, const ch
     case LP_TENSOR_BEGIN:
         break;
     }
-    rec_misuse(file, line, t->recorder, LP_E_MISUSE, "%s into something that is not a destination", operation);
+    rec_misuse(file, line, r, LP_E_MISUSE, "%s into something that is not a destination", operation);
     return false;
 }
 
@@ -120,7 +118,7 @@ lp_tensor lp_copy_at(const char *file, int line, lp_tensor dst, lp_tensor src)
         rec_refuse_tensor(file, line, dst, rec_invalid(r), "copy_", "writes to a checkpoint tensor");
         return dst;
     }
-    if (!is_writable(file, line, &dst, "a copy"))
+    if (!is_writable(file, line, r, &dst, "a copy"))
         return dst;
     const bool casts_twice = src.cast_to != 0 && src.cast_to != dst.view.dtype;
     bool computed = false;
@@ -154,7 +152,7 @@ lp_tensor lp_copy_at(const char *file, int line, lp_tensor dst, lp_tensor src)
         src.base = (uint32_t)temporary;
         rec_copy_pieces(file, line, dst, src);
     } else {
-        copy_source(file, line, &dst, &src);
+        copy_source(file, line, r, &dst, &src);
     }
     return dst;
 }
@@ -223,7 +221,7 @@ lp_tensor lp_fill_at(const char *file, int line, lp_tensor dst, uint64_t bits, l
         piece.name = dst.base;
         into.kind = LP_TENSOR_TEMPORARY;
         into.base = (uint32_t)shadow;
-    } else if (!is_writable(file, line, &dst, "a fill") || !find_trigger(file, line, r, trigger, &piece.name)) {
+    } else if (!is_writable(file, line, r, &dst, "a fill") || !find_trigger(file, line, r, trigger, &piece.name)) {
         return dst;
     }
     lp_error err;
