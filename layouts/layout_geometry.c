@@ -2,6 +2,8 @@
 /* What follows from a row of the table and sizes: legality, shapes, strides, and the index formula both ways. */
 #include "layouts/layout_private.h"
 
+#include <assert.h>
+
 /* Far above every model; keeps messages short and padding free of overflow. */
 #define SIZE_MAX_EACH ((int64_t)1 << 40)
 
@@ -211,6 +213,7 @@ lp_status lp_layout_origin(const lp_layout *layout, const lp_layout_sizes *sizes
     lp_layout_place result = {.shard = LP_SHARD_DOWN};
     int64_t column = 0;
     for (int32_t a = 0; a < layout->axes; a++) {
+        assert(g.stride[a] > 0 && g.extent[a] > 0); /* the order in memory names every axis */
         const int64_t index = off / g.stride[a] % g.extent[a];
         switch (layout->axis[a].role) {
         case LP_AXIS_EXPERT:

@@ -4,6 +4,8 @@
 
 #include "recorder/record_private.h"
 
+#include <assert.h>
+
 enum { VOCABULARY_PADDING = 64 };
 
 static int64_t greatest_common_divisor(int64_t a, int64_t b)
@@ -19,6 +21,7 @@ static int64_t greatest_common_divisor(int64_t a, int64_t b)
 /* Rows of one rank: the vocabulary padded to a multiple of 64, and of the number of ranks. */
 static int64_t rows_of_rank(int64_t vocabulary, int64_t ranks)
 {
+    assert(ranks > 0);
     const int64_t step = VOCABULARY_PADDING / greatest_common_divisor(VOCABULARY_PADDING, ranks) * ranks;
     return (vocabulary + step - 1) / step * step / ranks;
 }

@@ -7,6 +7,8 @@
 
 #include "recorder/rules_dialect.h"
 
+#include <assert.h>
+
 void rules_copy_as(lp_rules *l, const char *name, const char *dest)
 {
     if (rules_find(l, name) < 0)
@@ -152,6 +154,7 @@ static void stack_one(lp_rules *l, const char *dest, int count, const rules_rows
 
 void rules_stack_rows(lp_rules *l, const char *dest, int count, const rules_rows *part)
 {
+    assert(count > 0 && count <= PARTS_MAX);
     const dialect_kind *weight = dialect_weight(l, part[0].stem);
     stack_one(l, dest, count, part, weight);
     for (int k = 0; k < DIALECT_KINDS && !rules_failed(l); k++) {

@@ -2,6 +2,8 @@
 /* Compiles derives into the tables that a device interprets, and the interpreter's build for the host. */
 #include "replayer/device_derive.h"
 
+#include <assert.h>
+
 static uint64_t cast_bits(uint64_t bits, unsigned from, unsigned to)
 {
     uint64_t result = 0; /* little endian hosts only, as everywhere */
@@ -273,6 +275,7 @@ void lp_derive_run_host(const lp_derive_table *t, uint32_t number, lp_derive_out
     uint64_t near[LP_DERIVE_NEAR_BYTES / 8 + 2];
     const uint64_t near_base = job->is_near ? ((uintptr_t)near + 15) / 16 * 16 : 0;
     const lp_derive_code *code = &t->code[job->first_code];
+    assert(job->codes > 0);
     if (job->is_near) {
         lp_derive_come_near(t, job, near_code, near_base, lane);
         code = near_code;
