@@ -163,14 +163,16 @@ static void draw_rows(const lp_svg *v, int half)
 static void draw_checkpoint(const lp_svg *v)
 {
     const lp_picture *const p = v->picture;
-    static const char *const role[] = {"gate", "up"};
     for (int half = 0; half < p->halves; half++) {
         const int y = v->row_y[half][0];
         char class[] = "b x ?";
         class[4] = shard_class(p, half);
         lp_svg_text(v, LEFT, y - v->head + 14, class, "%s, %s: %" PRId64 " rows of %" PRId64 " bytes",
-                    shard_text(p, half), is_down(p) ? "down" : role[half], p->geometry.rows,
-                    p->geometry.columns * p->geometry.element);
+                    shard_text(p, half),
+                    is_down(p)  ? "down"
+                    : half == 0 ? "gate"
+                                : "up",
+                    p->geometry.rows, p->geometry.columns * p->geometry.element);
         if (half == 0)
             draw_columns(v, y);
         draw_rows(v, half);

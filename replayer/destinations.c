@@ -219,7 +219,7 @@ void lp_destinations_free(lp_destinations *d)
 {
     if (d == NULL)
         return;
-    for (int64_t i = 0; i < d->block_count; i++)
+    for (int64_t i = 0; d->block != NULL && i < d->block_count; i++)
         lp_release(d->platform.alloc, d->block[i]);
     if (d->calls.take != NULL) {
         int before;
