@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The recorder's life, its sticky misuse, and the tensors that everything starts from. */
 #include "recorder/record_private.h"
+#include "traces/json_pull.h"
 
 lp_status lp_recorder_open(lp_recorder **out, const lp_checkpoint *checkpoint, const lp_scope *scope, lp_error *err)
 {
@@ -237,8 +238,14 @@ uint32_t rec_provenance(lp_recorder *r, const char *file, int line, uint32_t fla
     struct rec_place *place = &r->place[mixed & (REC_PLACES - 1)];
     if (place->used && place->file == file && place->line == line && place->flags == flags)
         return place->index;
-    const lp_provenance provenance = {.file = relative_path(file), .line = line, .chain = "", .flags = flags};
+    lp_provenance provenance = {.file = relative_path(file), .line = line, .chain = "", .flags = flags};
+    char shown[4096]; /* paths may be any bytes */
     uint32_t index;
+    size_t bad_off;
+    if (!lp_utf8_is_valid(provenance.file, strlen(provenance.file), &bad_off)) {
+        lp_sanitise(shown, sizeof shown, provenance.file, strlen(provenance.file));
+        provenance.file = shown;
+    }
     lp_error err;
     if (lp_trace_add_provenance(r->trace, &provenance, &index, &err) != LP_OK) {
         rec_misuse_error(file, line, r, &err);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a trace keeps of the things it is given: copies of derives, refusals, provenance and the checkpoint catalogue.
  */
+#include "traces/json_pull.h"
 #include "traces/trace_build.h"
 
 /* ---- rows ---- */
@@ -86,10 +87,18 @@ static bool enlarge_provenance(lp_provenance_table *table, const lp_alloc *alloc
     return true;
 }
 
+static bool is_utf8(const char *text)
+{
+    size_t bad_off;
+    return text == NULL || lp_utf8_is_valid(text, strlen(text), &bad_off);
+}
+
 lp_status lp_trace_add_provenance(lp_trace *t, const lp_provenance *provenance, uint32_t *index, lp_error *err)
 {
     if (t->sealed)
         return lp_fail(err, LP_E_MISUSE, "the trace is sealed and takes no more provenance");
+    if (!is_utf8(provenance->file) || !is_utf8(provenance->chain))
+        return lp_fail(err, LP_E_ARGUMENT, "the place of an operation, or its chain, is not UTF-8");
     lp_provenance_table *table = &t->shared->provenance;
     const lp_alloc *alloc = t->platform.alloc;
     if (table->count >= UINT32_MAX - 1)
@@ -145,7 +154,12 @@ lp_status lp_checkpoint_copy(lp_checkpoint **out, const lp_checkpoint *from, con
     const int32_t file_count = lp_checkpoint_file_count(from);
     for (int32_t f = 0; f < file_count; f++) {
         const lp_checkpoint_file *file = lp_checkpoint_file_at(from, f);
-        const lp_checkpoint_file copy = {.path = relative_path(file->path, folder), .size_bytes = file->size_bytes};
+        lp_checkpoint_file copy = {.path = relative_path(file->path, folder), .size_bytes = file->size_bytes};
+        char shown[4096]; /* the system's names may be any bytes, those of traces are UTF-8 */
+        if (!is_utf8(copy.path)) {
+            lp_sanitise(shown, sizeof shown, copy.path, strlen(copy.path));
+            copy.path = shown;
+        }
         LP_TRY_GOTO(lp_checkpoint_add_file(c, &copy, err), close_copy);
     }
     const int64_t count = lp_checkpoint_count(from);

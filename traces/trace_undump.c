@@ -69,6 +69,8 @@ static lp_status read_file(lp_undump *u)
     if (lp_line_take(l, " sha256="))
         LP_TRY(lp_line_string(l, &file.sha256));
     LP_TRY(lp_line_end(l));
+    if (!lp_text_is_fit(file.path) || !lp_text_is_fit(file.sha256))
+        return lp_line_fail(l, "the name of a file is too long or not UTF-8");
     LP_TRY(lp_line_pass(l, l->number, lp_checkpoint_add_file(u->checkpoint, &file, u->err)));
     lp_line_next(l);
     return LP_OK;

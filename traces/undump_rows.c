@@ -69,7 +69,7 @@ static lp_status read_provenance(scope_reader *s, uint32_t *index)
     if (lp_line_take(l, " flags="))
         LP_TRY(lp_line_flags(l, lp_prov_flag_names, LP_PROV_FLAG_NAMES, &p.flags));
     LP_TRY(lp_line_end(l));
-    return lp_trace_add_provenance(s->u->trace, &p, index, s->u->err);
+    return lp_line_pass(l, l->number, lp_trace_add_provenance(s->u->trace, &p, index, s->u->err));
 }
 
 /* ---- destinations ---- */

@@ -161,6 +161,12 @@ static void wrong_lines_are_refused_by_number(void **state)
     refused(&text, "src=3 dst=0", "src=3 dst=9", LP_E_CORRUPT, "writes bytes outside");
     refused(&text, "src=3 dst=0", "src=99999999999999999999 dst=0", LP_E_CORRUPT, "is no number");
     refused(&text, "map=256 at", "map=256  at", LP_E_CORRUPT, "left over");
+    refused(&text, "\"loader.py\":40", "\"loader.\xffy\":40", LP_E_CORRUPT, "is not UTF-8");
+    refused(&text, "via \"narrow", "via \"n\\xe4rrow", LP_E_CORRUPT, "is not UTF-8");
+    refused(&text, "file \"model-1",
+            "file \"m\xf6"
+            "del-1",
+            LP_E_CORRUPT, "line 6: the name of a file is too long or not UTF-8");
     refused(&text, "nodes=(input", "nodes=(inputs", LP_E_CORRUPT, "unknown operation");
     refused(&text, "0,1,0 0x3727c5ac", "0,3,0 0x3727c5ac", LP_E_CORRUPT, "does not come before it");
     refused(&text, "slots=0:6", "slots=5:6", LP_E_CORRUPT, "slot");

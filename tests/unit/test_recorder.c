@@ -175,6 +175,25 @@ static void host_read_refuses_that_name_only(void **state)
     lp_checkpoint_close(c);
 }
 
+static void places_may_have_any_path(void **state)
+{
+    (void)state;
+    lp_checkpoint *c = small_checkpoint();
+    lp_recorder *r = open_scope(c, (lp_scope){0});
+    lp_tensor d = lp_declare(r, "d", LP_F32, 2, (int64_t[]){4, 6});
+    lp_copy_at("src/l\xf6"
+               "der.c",
+               7, d, lp_source(r, "a"));
+    lp_trace *t = finish(r);
+    const lp_rows *rows = NULL;
+    assert_int_equal(lp_trace_rows(t, 0, &rows, NULL), LP_OK);
+    const lp_provenance *place = lp_trace_provenance(t, rows->record[0].provenance);
+    assert_string_equal(place->file, "src/l\\xf6der.c"); /* what a trace holds is UTF-8 */
+    assert_int_equal(place->line, 7);
+    lp_trace_close(t);
+    lp_checkpoint_close(c);
+}
+
 static void refusal_of_a_destination_is_of_what_was_written_there(void **state)
 {
     (void)state;
@@ -574,6 +593,7 @@ int main(void)
         cmocka_unit_test(unknown_name_hints_at_the_nearest),
         cmocka_unit_test(scope_must_exist),
         cmocka_unit_test(host_read_refuses_that_name_only),
+        cmocka_unit_test(places_may_have_any_path),
         cmocka_unit_test(refusal_of_a_destination_is_of_what_was_written_there),
         cmocka_unit_test(write_to_a_source_is_refused),
         cmocka_unit_test(cast_that_does_not_exist_is_refused),

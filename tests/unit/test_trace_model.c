@@ -615,6 +615,15 @@ static void equal_provenance_is_stored_once(void **state)
     assert_string_equal(lp_trace_provenance(t, index[7])->file, "loader.py");
     assert_int_equal(lp_trace_provenance(t, index[7])->line, 7);
     assert_null(lp_trace_provenance(t, LP_NONE));
+    lp_error err;
+    const lp_provenance bad[] = {{.file = "l\xf6"
+                                          "ader.py",
+                                  .line = 1},
+                                 {.file = "a", .line = 1, .chain = "t(\xff)"}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) { /* a file could be written, but not be read */
+        assert_int_equal(lp_trace_add_provenance(t, &bad[i], &again, &err), LP_E_ARGUMENT);
+        assert_string_equal(err.text, "the place of an operation, or its chain, is not UTF-8");
+    }
     lp_trace_close(t);
 }
 
@@ -627,6 +636,7 @@ static void the_catalogue_is_copied_without_local_paths(void **state)
     assert_ok(lp_checkpoint_add_file(
         c, &(lp_checkpoint_file){.path = "/home/me/model/a.safetensors", .size_bytes = 500, .mtime_ns = 9, .inode = 8},
         ERR));
+    assert_ok(lp_checkpoint_add_file(c, &(lp_checkpoint_file){.path = "/home/me/model/l\xf6we.safetensors"}, ERR));
     const int64_t shape[] = {2, 3};
     assert_ok(lp_checkpoint_add(
         c,
@@ -641,6 +651,7 @@ static void the_catalogue_is_copied_without_local_paths(void **state)
     assert_int_equal(file->size_bytes, 500);
     assert_int_equal(file->mtime_ns, 0);
     assert_int_equal(file->inode, 0);
+    assert_string_equal(lp_checkpoint_file_at(copy, 1)->path, "l\\xf6we.safetensors"); /* traces are UTF-8 */
     const lp_checkpoint_tensor *tensor = lp_checkpoint_at(copy, lp_checkpoint_find(copy, "w"));
     assert_int_equal(tensor->bytes, 12);
     assert_int_equal(tensor->file_off, 400);
