@@ -9,7 +9,7 @@
 
 #include <stdio.h>
 
-enum { VERSION = 1, FIXED = 4 * 4 + 4 * 8 + 3 * 32 + LP_SYNC_GROUP };
+enum { VERSION = 2, FIXED = 4 * 4 + 4 * 8 + 3 * 32 + LP_SYNC_GROUP };
 enum { IS_SENDER = 1, TAKES_DELTA = 2 };
 
 int64_t lp_bitmap_bytes(const lp_sync *s)

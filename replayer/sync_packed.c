@@ -26,7 +26,8 @@ static lp_status plan_frames(const lp_sync *s, bool to_delta, int32_t sender, lp
     used_by u = {.s = s, .to_delta = to_delta};
     lp_pieces_init(out, s->alloc);
     LP_TRY(lp_sync_share_of(s, out, sender, is_used, &u, err));
-    return lp_pieces_cut(out, s->bucket, err);
+    LP_TRY(lp_pieces_cut(out, s->bucket, err));
+    return lp_pieces_align(out, err);
 }
 
 /* ---- senders ---- */

@@ -4,7 +4,7 @@
 
 #include "replayer/transport_wire.h"
 
-enum { PIECE_BYTES = 36, LINE = 64 };
+enum { PIECE_BYTES = 36, LINE = 64, ALIGN = 16 };
 
 void lp_pieces_init(lp_pieces *p, const lp_alloc *alloc)
 {
@@ -159,6 +159,28 @@ lp_status lp_pieces_cut(lp_pieces *p, int64_t bucket, lp_error *err)
     }
     lp_pieces_free(p);
     *p = out;
+    return LP_OK;
+}
+
+static bool is_aligned(const lp_piece *p)
+{
+    return lp_piece_bytes(p) % ALIGN == 0;
+}
+
+lp_status lp_pieces_align(lp_pieces *p, lp_error *err)
+{
+    lp_piece *sorted = lp_allocate(p->alloc, ((size_t)p->count + 1) * sizeof *sorted);
+    int64_t at = 0;
+    if (sorted == NULL)
+        return lp_fail_memory(err);
+    for (int64_t f = 0; f < p->frame_count; f++)
+        for (int turn = 0; turn < 2; turn++)
+            for (int64_t i = p->frame[f].first; i < p->frame[f].first + p->frame[f].count; i++)
+                if (is_aligned(&p->piece[i]) == (turn == 0))
+                    sorted[at++] = p->piece[i];
+    lp_release(p->alloc, p->piece);
+    p->piece = sorted;
+    p->capacity = p->count + 1;
     return LP_OK;
 }
 

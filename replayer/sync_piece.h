@@ -39,6 +39,10 @@ lp_status lp_pieces_join(lp_pieces *p, const lp_piece *piece, lp_error *err);
  * multiple of 64 bytes of the tensor where they are whole ranges. */
 lp_status lp_pieces_cut(lp_pieces *p, int64_t bucket, lp_error *err);
 
+/* Puts the pieces of each frame that are multiples of 16 bytes before the others, so that they lie at such multiples in
+ * a bucket, where devices move them fastest. */
+lp_status lp_pieces_align(lp_pieces *p, lp_error *err);
+
 static inline int64_t lp_piece_bytes(const lp_piece *p)
 {
     return p->run * p->count;

@@ -183,8 +183,10 @@ static lp_status receive_requests(lp_sync *s, lp_error *err)
 
 static lp_status cut_all(lp_sync *s, const uint8_t key[32], lp_error *err)
 {
-    for (int32_t i = 0; i < s->slices->count; i++)
+    for (int32_t i = 0; i < s->slices->count; i++) {
         LP_TRY(lp_pieces_cut(&s->slices->list[i], s->bucket, err));
+        LP_TRY(lp_pieces_align(&s->slices->list[i], err));
+    }
     memcpy(s->slices->key, key, 32);
     return LP_OK;
 }
