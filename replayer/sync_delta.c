@@ -232,9 +232,23 @@ static lp_status fill_shadow(lp_sync *s, const lp_sync_source *source, lp_error 
     return LP_OK;
 }
 
+/* Plans on a device, and layerwise sessions, never take changes: for them alone nothing is kept. */
+static bool is_shadow_of_use(const lp_sync *s)
+{
+    for (int32_t i = s->round.senders; i < s->round.world; i++)
+        if (s->fact[i].takes_delta)
+            return true;
+    return false;
+}
+
 lp_status lp_delta_send(lp_sync *s, const lp_sync_source *source, lp_error *err)
 {
     int32_t peers = 0;
+    if (!is_shadow_of_use(s)) {
+        lp_shadow_free(s->shadow, s->alloc);
+        s->shadow = NULL;
+        return LP_OK;
+    }
     LP_TRY(take_shadow(s, err));
     s->report.shadow_bytes = s->shadow->share.bytes;
     int32_t *peer = lp_allocate(s->alloc, (size_t)s->round.world * sizeof *peer);

@@ -357,6 +357,31 @@ static void devices_send_what_they_hold(void **state)
             }
 }
 
+/* Changes to those that take them, everything over the device to the others; for those alone nothing is kept. */
+static void deltas_go_beside_frames_of_devices(void **state)
+{
+    (void)state;
+    for (int sharded = 0; sharded < 2; sharded++)
+        for (int hosts = 0; hosts <= 2; hosts += 2) {
+            world w = {.senders = 2,
+                       .receivers = 4,
+                       .hosts = hosts,
+                       .is_sharded = sharded == 1,
+                       .options = {.mode = LP_SYNC_DELTA, .bucket = 4096},
+                       .load = LP_DIRECT,
+                       .seed = (uint64_t)(3 + hosts)};
+            open_world(&w, 3);
+            open_members(&w);
+            run_members(&w);
+            assert_loaded(&w, "delta");
+            assert_true((members[0].report[3].shadow_bytes > 0) == (hosts > 0));
+            for (int i = 0; i < 4; i++)
+                assert_int_equal(members[2 + i].report[3].mode, i < hosts ? LP_SYNC_DELTA : LP_SYNC_PACKED);
+            close_members(&w);
+            close_world(&w);
+        }
+}
+
 /* ---- failures ---- */
 
 static int count_bad(const world *w, int epoch)
@@ -529,13 +554,10 @@ static int close_library(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(packed_frames_stay_on_the_device),
-        cmocka_unit_test(sliced_frames_stay_on_the_device),
-        cmocka_unit_test(devices_and_hosts_take_the_same_frames),
-        cmocka_unit_test(devices_send_what_they_hold),
-        cmocka_unit_test(every_call_may_fail),
-        cmocka_unit_test(a_failed_epoch_is_followed_by_a_good_one),
-        cmocka_unit_test(a_damaged_frame_is_not_replayed),
+        cmocka_unit_test(packed_frames_stay_on_the_device),         cmocka_unit_test(sliced_frames_stay_on_the_device),
+        cmocka_unit_test(devices_and_hosts_take_the_same_frames),   cmocka_unit_test(devices_send_what_they_hold),
+        cmocka_unit_test(deltas_go_beside_frames_of_devices),       cmocka_unit_test(every_call_may_fail),
+        cmocka_unit_test(a_failed_epoch_is_followed_by_a_good_one), cmocka_unit_test(a_damaged_frame_is_not_replayed),
         cmocka_unit_test(sums_of_parts_are_those_of_the_host),
     };
     return cmocka_run_group_tests(tests, open_library, close_library);
