@@ -3,24 +3,32 @@
 #include "replayer/device_session.h"
 #include "replayer/replay_cli.h"
 
+lp_status lp_cli_host_copy(const lp_trace *trace, const lp_scope *scope, const lp_plan *from, lp_destinations **memory,
+                           lp_plan **copy, const lp_platform *platform, lp_error *err)
+{
+    const lp_bind_options o = {.platform = platform};
+    int64_t count;
+    if (*copy == NULL) {
+        LP_TRY(lp_destinations_allocate(memory, trace, scope, false, platform, err));
+        const lp_destination_memory *list = lp_destinations_list(*memory, &count);
+        LP_TRY(lp_bind(copy, trace, scope, list, count, &o, err));
+    }
+    return lp_device_fetch(from, *copy, err);
+}
+
 /* The same in host memory, for files. */
 lp_status lp_cli_copy_back(const lp_cli_job *job, int32_t rank, lp_cli_load *load, lp_error *err)
 {
     const lp_platform *platform = lp_cli_platform(job->cli);
     const lp_scope *scope = lp_trace_scope_at(job->trace, lp_trace_scope_find(job->trace, rank));
-    const lp_bind_options o = {.platform = platform};
     char device[32], host[32], taken[32];
-    int64_t count;
     lp_cli_note(job->cli, "rank %d: %s of device staging and %s of the spill used, %s of device memory taken at bind",
                 rank, lp_format_bytes(device, load->report.device_staging_peak_bytes),
                 lp_format_bytes(host, load->report.staging_peak_bytes),
                 lp_format_bytes(taken, lp_plan_device_bytes(load->plan)));
     if (lp_cli_text(job->cli, "output", NULL) == NULL)
         return LP_OK;
-    LP_TRY(lp_destinations_allocate(&load->copy_memory, job->trace, scope, false, platform, err));
-    const lp_destination_memory *list = lp_destinations_list(load->copy_memory, &count);
-    LP_TRY(lp_bind(&load->copy, job->trace, scope, list, count, &o, err));
-    return lp_device_fetch(load->plan, load->copy, err);
+    return lp_cli_host_copy(job->trace, scope, load->plan, &load->copy_memory, &load->copy, platform, err);
 }
 
 lp_status lp_cli_push_names(lp_session *s, const lp_plan *plan, lp_error *err)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `loadplan recv`: weights from senders into rank files or the memory of a served rank. */
+#include "replayer/replay_cli.h"
 #include "replayer/session_patch.h"
 #include "replayer/sync_cli.h"
 
@@ -15,9 +16,12 @@ static const char LOST[] = "the meeting point is gone";
 
 typedef struct receiver {
     lp_cli_sync sync;
-    lp_destinations *memory;   /* with files */
+    lp_destinations *memory;      /* with files */
+    lp_destinations *copy_memory; /* with files, where memory is a device's */
+    lp_plan *copy;
     lp_attachment *attachment; /* with a socket */
     lp_plan *plan;
+    bool is_on_device;
     const char *folder;
     lp_session_options session;
     char *path, *written; /* of the rank file, and as it is called until all have the epoch */
@@ -35,8 +39,6 @@ static int bind_memory(receiver *r, const char *socket)
     const bool is_cpu = strcmp(device, "cpu") == 0;
     lp_error err;
     lp_status status;
-    if (!is_cpu && socket == NULL)
-        return lp_cli_usage(cli, "--device goes with ipc:SOCKET, rank files are written from host memory");
     if (scope == NULL || !lp_cli_bytes(cli, "staging", 0, &staging) ||
         !lp_cli_integer(cli, "threads", 0, 0, 256, &threads))
         return LP_EXIT_USAGE;
@@ -46,10 +48,12 @@ static int bind_memory(receiver *r, const char *socket)
         if (status == LP_OK)
             list = lp_attachment_list(r->attachment, &count);
     } else {
-        status = lp_destinations_allocate(&r->memory, r->sync.trace, scope, false, platform, &err);
+        status = is_cpu ? lp_destinations_allocate(&r->memory, r->sync.trace, scope, false, platform, &err)
+                        : lp_destinations_allocate_on(&r->memory, r->sync.trace, scope, device, platform, &err);
         if (status == LP_OK)
             list = lp_destinations_list(r->memory, &count);
     }
+    r->is_on_device = !is_cpu;
     const lp_bind_options o = {
         .staging = staging, .threads = (int32_t)threads, .device = is_cpu ? NULL : device, .platform = platform};
     if (status == LP_OK)
@@ -75,7 +79,12 @@ static int name_file(receiver *r)
 static lp_status write_file(receiver *r, lp_error *err)
 {
     lp_error mine = {.code = LP_OK};
-    const lp_status written = lp_rank_file_write(r->plan, r->written, true, NULL, NULL, NULL, &mine);
+    lp_status written = LP_OK;
+    if (r->is_on_device)
+        written = lp_cli_host_copy(r->sync.trace, lp_cli_sync_scope(&r->sync), r->plan, &r->copy_memory, &r->copy,
+                                   lp_cli_platform(r->sync.cli), &mine);
+    if (written == LP_OK)
+        written = lp_rank_file_write(r->is_on_device ? r->copy : r->plan, r->written, true, NULL, NULL, NULL, &mine);
     const lp_status status = lp_sync_vote(r->sync.sync, written == LP_OK ? NULL : &mine, err);
     if (status == LP_OK && rename(r->written, r->path) != 0)
         return lp_fail_errno(err, errno, "rename", r->written);
@@ -182,6 +191,8 @@ int lp_cli_recv(lp_cli *cli)
         exit_code = lp_cli_sync_meet(&r.sync, &o, 0);
     if (exit_code == 0)
         exit_code = receive_epochs(&r, epochs, &o);
+    lp_plan_close(r.copy);
+    lp_destinations_free(r.copy_memory);
     lp_plan_close(r.plan);
     lp_attachment_close(r.attachment);
     lp_destinations_free(r.memory);

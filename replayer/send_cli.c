@@ -29,15 +29,30 @@ static void close_source(sender *s)
     s->checkpoint = NULL;
 }
 
+/* Of --device: NULL where memory is the host's. */
+static const char *device_of(const sender *s)
+{
+    const char *device = lp_cli_text(s->sync.cli, "device", "cpu");
+    return strcmp(device, "cpu") == 0 ? NULL : device;
+}
+
+static lp_status bind(sender *s, const lp_scope *scope, const lp_destination_memory *list, int64_t count, lp_error *err)
+{
+    const lp_bind_options o = {.device = device_of(s), .platform = lp_cli_platform(s->sync.cli)};
+    return lp_bind(&s->plan, s->sync.trace, scope, list, count, &o, err);
+}
+
 /* The own rank, loaded into memory as a trainer's loader would have done. */
 static lp_status load_shard(sender *s, const lp_scope *scope, lp_error *err)
 {
     const lp_platform *platform = lp_cli_platform(s->sync.cli);
+    const char *device = device_of(s);
     lp_session *session = NULL;
     int64_t count;
-    LP_TRY(lp_destinations_allocate(&s->memory, s->sync.trace, scope, false, platform, err));
+    LP_TRY(device == NULL ? lp_destinations_allocate(&s->memory, s->sync.trace, scope, false, platform, err)
+                          : lp_destinations_allocate_on(&s->memory, s->sync.trace, scope, device, platform, err));
     const lp_destination_memory *list = lp_destinations_list(s->memory, &count);
-    LP_TRY(lp_bind(&s->plan, s->sync.trace, scope, list, count, &(lp_bind_options){.platform = platform}, err));
+    LP_TRY(bind(s, scope, list, count, err));
     LP_TRY(lp_begin(&session, s->plan, &(lp_session_options){.mode = LP_COLD, .allow_fallbacks = true}, err));
     lp_status status = lp_push_checkpoint(session, s->checkpoint, err);
     if (status == LP_OK)
@@ -50,9 +65,10 @@ static lp_status attach(sender *s, const char *path, const lp_scope *scope, lp_e
 {
     const lp_platform *platform = lp_cli_platform(s->sync.cli);
     int64_t count;
-    LP_TRY(lp_attach(&s->attachment, path, s->sync.trace, scope, &(lp_attach_options){.platform = platform}, err));
+    const lp_attach_options o = {.device = device_of(s), .platform = platform};
+    LP_TRY(lp_attach(&s->attachment, path, s->sync.trace, scope, &o, err));
     const lp_destination_memory *list = lp_attachment_list(s->attachment, &count);
-    return lp_bind(&s->plan, s->sync.trace, scope, list, count, &(lp_bind_options){.platform = platform}, err);
+    return bind(s, scope, list, count, err);
 }
 
 /* 0, or an exit code. */
@@ -153,6 +169,9 @@ int lp_cli_send(lp_cli *cli)
     int64_t servers = 1;
     if (from == NULL)
         return lp_cli_usage(cli, "what shall be sent? name it with --from PLACE");
+    if (lp_cli_text(cli, "device", NULL) != NULL && lp_cli_ipc_path(from) == NULL &&
+        !lp_cli_flag(cli, "sharded", false))
+        return lp_cli_usage(cli, "--device goes with ipc:SOCKET or --sharded: folders are read by the host");
     if (!lp_cli_bytes(cli, "bucket", 64 << 20, &o.bucket) || !lp_cli_integer(cli, "servers", 1, 1, 1 << 20, &servers) ||
         !lp_cli_integer(cli, "retries", 0, 0, 1 << 20, &s.retries))
         return LP_EXIT_USAGE;

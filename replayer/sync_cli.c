@@ -4,6 +4,8 @@
 
 #include "replayer/nccl_transport.h"
 
+#include <stdlib.h>
+
 static const lp_option send_options[] = {
     {"from", 0, "PLACE", NULL,
      "a checkpoint folder, ipc:SOCKET of a served rank, or - for folders from standard input, one an epoch"},
@@ -11,13 +13,16 @@ static const lp_option send_options[] = {
     {"mode", 0, "MODE", "packed|sliced|delta",
      "what travels: all, what each rank needs, what changed (default packed)"},
     {"sharded", 0, NULL, NULL, "load the own rank of TRACE first, as a trainer does, and send only what it holds"},
+    {"device", 0, "DEVICE", NULL,
+     "where the memory behind ipc:SOCKET lies, or that of --sharded is taken: cpu (default) or cuda:N"},
     {"bucket", 0, "BYTES", NULL, "payload of a frame; each side takes two (default 64MiB)"},
     {"servers", 0, "N", NULL, "groups of receivers to wait for (default 1)"},
     {"epoch", 0, "N", NULL, "number of the epoch, higher than all before (default: the next one)"},
     {"retries", 0, "N", NULL, "how often an epoch that failed elsewhere is sent again (default 0)"},
     {"content-id", 0, NULL, NULL, "read everything once more, before, for the content id (default yes)"},
     {"transport", 0, "KIND", "tcp|nccl", "what carries payloads (default tcp)"},
-    {"gpu", 0, "N", NULL, "of --transport nccl: the GPU that they go through (default: the local rank)"},
+    {"gpu", 0, "N", NULL,
+     "of --transport nccl: the GPU that they go through (default: that of --device, else the local rank)"},
     {"join-timeout", 0, "SECONDS", NULL, "how long to wait for ranks that are late (default 300)"},
     {"stall-timeout", 0, "SECONDS", NULL, "how long nothing may move before a rank is named (default 60)"},
     {"rank", 0, "N", NULL, "rank of this process, where no launcher says it"},
@@ -26,7 +31,8 @@ static const lp_option send_options[] = {
 
 static const lp_option recv_options[] = {
     {"into", 0, "PLACE", NULL, "a folder for rank files, or ipc:SOCKET of a served rank"},
-    {"device", 0, "DEVICE", NULL, "where the memory behind ipc:SOCKET lies: cpu (default) or cuda:N"},
+    {"device", 0, "DEVICE", NULL,
+     "where the memory behind ipc:SOCKET lies, or that of rank files is taken: cpu (default) or cuda:N"},
     {"rendezvous", 0, "HOST:PORT", NULL, "where both sides meet: the address of sender 0"},
     {"group", 0, "NAME", NULL, "name of the server that these ranks make up (default server)"},
     {"mode", 0, "MODE", "cold|direct|layerwise", "how to load (default cold; direct with ipc)"},
@@ -35,8 +41,10 @@ static const lp_option recv_options[] = {
     {"epoch", 0, "N", NULL, "demand this number (default: any)"},
     {"allow-fallbacks", 0, NULL, NULL, "leave out names that the trace cannot load"},
     {"transport", 0, "KIND", "tcp|nccl", "what carries payloads (default tcp)"},
-    {"gpu", 0, "N", NULL, "of --transport nccl: the GPU that they go through (default: the local rank)"},
-    {"staging", 0, "BYTES", NULL, "most host memory to stage in (default: as much as needed)"},
+    {"gpu", 0, "N", NULL,
+     "of --transport nccl: the GPU that they go through (default: that of --device, else the local rank)"},
+    {"staging", 0, "BYTES", NULL,
+     "most memory to stage in, of the host or of --device (default: as much as needed; twice the largest name)"},
     {"threads", 'j', "N", NULL, "threads that move (default 0: one for each physical core)"},
     {"join-timeout", 0, "SECONDS", NULL, "how long to look for sender 0 (default 300)"},
     {"stall-timeout", 0, "SECONDS", NULL, "how long nothing may move before a rank is named (default 60)"},
@@ -94,9 +102,11 @@ int lp_cli_sync_open(lp_cli_sync *s, lp_cli *cli)
     const int exit_code = lp_launch_read(cli, &s->launch);
     if (exit_code != 0)
         return exit_code;
+    const char *device = lp_cli_text(cli, "device", "cpu");
     int64_t gpu;
+    const int64_t usual = strncmp(device, "cuda:", 5) == 0 ? strtol(device + 5, NULL, 10) : s->launch.local_rank;
     if (!lp_cli_integer(cli, "epoch", 0, 1, INT64_MAX - 1, &s->epoch) ||
-        !lp_cli_integer(cli, "gpu", s->launch.local_rank, 0, 1023, &gpu))
+        !lp_cli_integer(cli, "gpu", usual, 0, 1023, &gpu))
         return LP_EXIT_USAGE;
     s->gpu = (int32_t)gpu;
     if (lp_trace_open_with(&s->trace, cli->argument[0], lp_cli_platform(cli), &err) != LP_OK)
