@@ -178,7 +178,10 @@ static void zsh(FILE *out, const lp_command *const *commands, int count)
     }
     fputs("    *) _arguments", out);
     zsh_options(out, lp_cli_global_options, lp_cli_global_option_count);
-    fputs(" ;;\n    esac\n}\ncompdef _loadplan loadplan\n", out);
+    /* Found by compinit the file is the function's first call; read by `source` it is not. */
+    fputs(" ;;\n    esac\n}\n"
+          "if [[ $funcstack[1] == _loadplan ]]; then _loadplan \"$@\"; else compdef _loadplan loadplan; fi\n",
+          out);
 }
 
 /* ---- fish ---- */

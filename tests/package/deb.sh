@@ -34,4 +34,9 @@ cc -std=c17 "$work/user.c" $(PKG_CONFIG_PATH=$lib/pkgconfig pkg-config --cflags 
 test "$(LD_LIBRARY_PATH=$lib "$work/user")" = "$("$work/root/usr/bin/loadplan" -qV)"
 dpkg-deb -f "$(find "$work/out" -maxdepth 1 -name 'loadplan_*.deb')" Depends | grep -q libsqlite3
 test -e "$work/root/usr/share/bash-completion/completions/loadplan"
+test -e "$work/root/usr/share/zsh/vendor-completions/_loadplan"
+test -e "$work/root/usr/share/fish/vendor_completions.d/loadplan.fish"
+if find "$work/root/usr/share" -path '*man1*' | grep -q .; then
+    test -e "$work/root/usr/share/man/man3/lp_bind.3"
+fi
 echo "three packages, used after unpacking"
