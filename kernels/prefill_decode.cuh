@@ -158,6 +158,27 @@ __device__ __forceinline__ bool prefill_has_group(int i)
     return prefill_decoder() + PREFILL_DECODERS * i < PREFILL_COLUMNS / 8;
 }
 
+/*
+ * Visits the groups of eight rows of a decoding warp: `load(i, word, scale)` fetches the codes and the scale of group
+ * i, `use(i, word, scale)` decodes them. The codes of PREFILL_AHEAD groups are on their way at once.
+ */
+template <typename WORD, typename LOAD, typename USE> __device__ __forceinline__ void prefill_groups(LOAD load, USE use)
+{
+#pragma unroll
+    for (int first = 0; first < PREFILL_GROUPS; first += PREFILL_AHEAD) {
+        WORD word[PREFILL_AHEAD];
+        uint32_t scale[PREFILL_AHEAD];
+#pragma unroll
+        for (int a = 0; a < PREFILL_AHEAD; a++)
+            if (first + a < PREFILL_GROUPS && prefill_has_group(first + a))
+                load(first + a, word[a], scale[a]);
+#pragma unroll
+        for (int a = 0; a < PREFILL_AHEAD; a++)
+            if (first + a < PREFILL_GROUPS && prefill_has_group(first + a))
+                use(first + a, word[a], scale[a]);
+    }
+}
+
 /* References and far rows of the rows that a lane has a quarter of. */
 struct prefill_mx_rows {
     uint32_t reference[PREFILL_GROUPS];
@@ -185,25 +206,16 @@ __device__ __forceinline__ void prefill_decode_mx(prefill_mx_rows &rows, uint32_
 {
     const prefill_chunks chunks(weights);
     const uint32_t from = codes + prefill_decoder() * 512 + threadIdx.x % 32 * 16;
-#pragma unroll
-    for (int first = 0; first < PREFILL_GROUPS; first += PREFILL_AHEAD) {
-        uint4 word[PREFILL_AHEAD];
-        uint32_t scale[PREFILL_AHEAD];
-#pragma unroll
-        for (int a = 0; a < PREFILL_AHEAD; a++)
-            if (first + a < PREFILL_GROUPS && prefill_has_group(first + a)) {
-                word[a] = hopper::load16(from + (first + a) * PREFILL_DECODERS * 512);
-                scale[a] = hopper::load1(scales + places.of(first + a));
-            }
-#pragma unroll
-        for (int a = 0; a < PREFILL_AHEAD; a++) {
-            const int i = first + a;
-            if (i >= PREFILL_GROUPS || !prefill_has_group(i))
-                continue;
-            rows.rare |= (scale[a] + 13u - rows.reference[i] > W4_SPAN ? 1u : 0u) << i;
-            const uint32_t low = w4_magnitudes_low(scale[a], rows.reference[i]);
-            const uint32_t high = w4_magnitudes_high(scale[a], rows.reference[i]);
-            const uint32_t four[4] = {word[a].x, word[a].y, word[a].z, word[a].w};
+    prefill_groups<uint4>(
+        [&](int i, uint4 &word, uint32_t &scale) {
+            word = hopper::load16(from + i * PREFILL_DECODERS * 512);
+            scale = hopper::load1(scales + places.of(i));
+        },
+        [&](int i, const uint4 &word, uint32_t scale) {
+            rows.rare |= (scale + 13u - rows.reference[i] > W4_SPAN ? 1u : 0u) << i;
+            const uint32_t low = w4_magnitudes_low(scale, rows.reference[i]);
+            const uint32_t high = w4_magnitudes_high(scale, rows.reference[i]);
+            const uint32_t four[4] = {word.x, word.y, word.z, word.w};
 #pragma unroll
             for (int j = 0; j < 4; j++) {
                 uint32_t lower, upper;
@@ -211,8 +223,7 @@ __device__ __forceinline__ void prefill_decode_mx(prefill_mx_rows &rows, uint32_
                 chunks.store(i, 2 * j, lower);
                 chunks.store(i, 2 * j + 1, upper);
             }
-        }
-    }
+        });
 }
 
 /* Half `half` of a step of E2M1 codes, 32 of each 64 bytes, to BF16. An UE8M0 scale goes in as two factors, for 2^8
@@ -223,40 +234,30 @@ __device__ __forceinline__ void prefill_decode_nv(int half, uint32_t codes, uint
 {
     const prefill_chunks chunks(weights);
     const uint32_t from = codes + prefill_decoder() * 512 + threadIdx.x % 32 * 16 + 8 * half;
-#pragma unroll
-    for (int first = 0; first < PREFILL_GROUPS; first += PREFILL_AHEAD) {
-        uint2 word[PREFILL_AHEAD];
-        uint32_t code[PREFILL_AHEAD];
-#pragma unroll
-        for (int a = 0; a < PREFILL_AHEAD; a++)
-            if (first + a < PREFILL_GROUPS && prefill_has_group(first + a)) {
-                word[a] = prefill_load8(from + (first + a) * PREFILL_DECODERS * 512);
-                code[a] = hopper::load1(scales + places.of(first + a) + (KIND == LP_PREFILL_NV ? half : 0));
-            }
-#pragma unroll
-        for (int a = 0; a < PREFILL_AHEAD; a++) {
-            const int i = first + a;
-            if (i >= PREFILL_GROUPS || !prefill_has_group(i))
-                continue;
+    prefill_groups<uint2>(
+        [&](int i, uint2 &word, uint32_t &code) {
+            word = prefill_load8(from + i * PREFILL_DECODERS * 512);
+            code = hopper::load1(scales + places.of(i) + (KIND == LP_PREFILL_NV ? half : 0));
+        },
+        [&](int i, const uint2 &word, uint32_t code) {
             uint32_t scale, more = 0x3f803f80u;
             if (KIND == LP_PREFILL_NV) { /* meant to be positive; a sign or a NaN is taken as E4M3 has it */
-                const uint32_t size = code[a] & 0x7f, sign = (code[a] & 0x80) * 0x01000100u;
+                const uint32_t size = code & 0x7f, sign = (code & 0x80) * 0x01000100u;
                 scale = size == 0x7f ? 0x7fff7fffu : w4_scale_nv(size) ^ sign;
             } else {
-                scale = min(code[a], 136u) * 0x00800080u + (118u << 7) * 0x00010001u; /* 2^(code - 9) */
-                more = (max(code[a], 136u) - 136u + 127u) * 0x00800080u;
-                scale = code[a] == 255 ? 0x7fff7fffu : scale;
+                scale = min(code, 136u) * 0x00800080u + (118u << 7) * 0x00010001u; /* 2^(code - 9) */
+                more = (max(code, 136u) - 136u + 127u) * 0x00800080u;
+                scale = code == 255 ? 0x7fff7fffu : scale;
             }
 #pragma unroll
             for (int j = 0; j < 2; j++) {
                 uint32_t pair[4];
-                w4_decode_nv(j == 0 ? word[a].x : word[a].y, scale, pair);
+                w4_decode_nv(j == 0 ? word.x : word.y, scale, pair);
 #pragma unroll
                 for (int k = 0; k < 4; k++)
                     chunks.store(i, 4 * j + k, KIND == LP_PREFILL_NV ? pair[k] : w4_multiply_pair(pair[k], more));
             }
-        }
-    }
+        });
 }
 
 /* Two E4M3 codes times a scale, in BF16. */
@@ -282,23 +283,14 @@ __device__ __forceinline__ void prefill_decode_codes(int half, uint32_t codes, u
     const int lane = threadIdx.x % 32, r = lane / 4, q = lane % 4;
     const uint32_t from = codes + prefill_decoder() * 512 + lane * 16;
     const uint32_t to = weights + prefill_decoder() * 1024 + r * 128 + (2 * q ^ r) * 16;
-#pragma unroll
-    for (int first = 0; first < PREFILL_GROUPS; first += PREFILL_AHEAD) {
-        uint4 word[PREFILL_AHEAD];
-        uint32_t scale[PREFILL_AHEAD];
-#pragma unroll
-        for (int a = 0; a < PREFILL_AHEAD; a++)
-            if (first + a < PREFILL_GROUPS && prefill_has_group(first + a)) {
-                word[a] = hopper::load16(from + (first + a) * PREFILL_DECODERS * 512);
-                scale[a] = KIND == LP_PREFILL_CODES ? hopper::load1(scales + places.of(first + a) + 2 * half) : 127;
-            }
-#pragma unroll
-        for (int a = 0; a < PREFILL_AHEAD; a++) {
-            const int i = first + a;
-            if (i >= PREFILL_GROUPS || !prefill_has_group(i))
-                continue;
-            const float s = lp_ue8m0_value(scale[a]);
-            const uint32_t four[4] = {word[a].x, word[a].y, word[a].z, word[a].w};
+    prefill_groups<uint4>(
+        [&](int i, uint4 &word, uint32_t &scale) {
+            word = hopper::load16(from + i * PREFILL_DECODERS * 512);
+            scale = KIND == LP_PREFILL_CODES ? hopper::load1(scales + places.of(i) + 2 * half) : 127;
+        },
+        [&](int i, const uint4 &word, uint32_t scale) {
+            const float s = lp_ue8m0_value(scale);
+            const uint32_t four[4] = {word.x, word.y, word.z, word.w};
             uint32_t out[8];
 #pragma unroll
             for (int c = 0; c < 8; c++)
@@ -306,8 +298,7 @@ __device__ __forceinline__ void prefill_decode_codes(int half, uint32_t codes, u
             const uint32_t at = to + i * PREFILL_DECODERS * 1024;
             prefill_store16(at, out[0], out[1], out[2], out[3]);
             prefill_store16(at ^ 16, out[4], out[5], out[6], out[7]);
-        }
-    }
+        });
 }
 
 /* Tells the multiplying warps the references of a task's rows, before its last piece is handed over. */
