@@ -83,6 +83,12 @@ void lp_cli_summary(lp_cli *cli, const char *format, ...)
     __attribute__((format(printf, 2, 3))); /* stderr, not under -q */
 int lp_cli_exit_code(lp_status status);
 
+/* What a static analyser of one file must know of two of them (see base.h). */
+#ifdef LOADPLAN_ANALYSE
+#define lp_cli_fail(cli, err)  ((void)lp_cli_fail(cli, err), LP_EXIT_ENVIRONMENT)
+#define lp_cli_usage(cli, ...) ((void)lp_cli_usage(cli, __VA_ARGS__), LP_EXIT_USAGE)
+#endif
+
 /* Sanitised copy of a name for printing; a static ring of 8 buffers, for use inside one printf. */
 const char *lp_cli_clean(const char *name);
 
