@@ -16,9 +16,9 @@ void rec_add_write(lp_recorder *r, const rec_write *w)
     dest->last_write = (uint32_t)r->write_count++;
 }
 
-void rec_put(const char *file, int line, const lp_tensor *dst, const rec_piece *piece, int64_t src_off, int64_t dst_off)
+void rec_put(const char *file, int line, lp_recorder *r, const lp_tensor *dst, const rec_piece *piece, int64_t src_off,
+             int64_t dst_off)
 {
-    lp_recorder *r = dst->recorder;
     if (dst->kind == LP_TENSOR_DEST) {
         const rec_write w = {.map = piece->map,
                              .src_off = src_off,
@@ -78,7 +78,7 @@ static void copy_source(const char *file, int line, lp_recorder *r, const lp_ten
         if (src->cast_to == 0)
             piece.flags |= LP_PROV_IMPLICIT_CAST;
     }
-    rec_put(file, line, dst, &piece, src_off, dst_off);
+    rec_put(file, line, r, dst, &piece, src_off, dst_off);
 }
 
 /* Whether writes into t mean anything. */
@@ -238,7 +238,7 @@ lp_tensor lp_fill_at(const char *file, int line, lp_tensor dst, uint64_t bits, l
     }
     piece.map = rec_own(r, map);
     if (piece.map != NULL && piece.map->nbox > 0)
-        rec_put(file, line, &into, &piece, 0, 0);
+        rec_put(file, line, r, &into, &piece, 0, 0);
     return dst;
 }
 

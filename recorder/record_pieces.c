@@ -243,7 +243,7 @@ void rec_copy_pieces(const char *file, int line, lp_tensor dst, lp_tensor src)
             continue;
         copied_bytes += part->dst_bytes;
         through.flags |= flags;
-        rec_put(file, line, &dst, &through, 0, 0);
+        rec_put(file, line, r, &dst, &through, 0, 0);
     }
     if (status != LP_OK)
         rec_copy_failed(file, line, dst, src, &err);

@@ -183,7 +183,7 @@ void rec_free_shapes(lp_recorder *r);
 void rec_add_write(lp_recorder *r, const rec_write *w);
 
 /* Puts a copied or filled piece where dst is: a record of a destination, or a piece of a temporary. */
-void rec_put(const char *file, int line, const lp_tensor *dst, const rec_piece *piece, int64_t src_off,
+void rec_put(const char *file, int line, lp_recorder *r, const lp_tensor *dst, const rec_piece *piece, int64_t src_off,
              int64_t dst_off);
 
 /* What a failed map of a copy means: a refusal of the names of src where no map can say it, else a misuse. */
