@@ -38,8 +38,8 @@ static const lp_read_queue *table_of(const lp_cold_pipe *p)
     return p->plan->platform.io == lp_io_default() ? lp_read_queue_system() : NULL;
 }
 
-/* Asks for a queue; the first of all readers tells what it got. */
-static void open_queue(work *w)
+/* Asks for a queue; the first of all readers tells what it got. Without one there is no table any more. */
+static bool open_queue(work *w)
 {
     lp_cold_pipe *p = w->p;
     const int code = w->table->open(w->table->context, w->depth, &w->queue);
@@ -49,11 +49,12 @@ static void open_queue(work *w)
         if (tells)
             lp_log(&p->plan->platform, LP_LOG_INFO, "replay", "direct reads by io_uring, %d under way for a reader",
                    w->depth);
-        return;
+        return true;
     }
     w->table = NULL;
     if (tells)
         lp_log(&p->plan->platform, LP_LOG_INFO, "replay", "direct reads one by one: no io_uring (%s)", strerror(-code));
+    return false;
 }
 
 /* Whether the rest of the read at hand was given to the queue. */
@@ -65,9 +66,7 @@ static bool start_read(work *w, reading *x)
     if (w->table == NULL || w->depth == 0 || r->room == 0 || file->direct_fd < 0 || atomic_load(&file->is_refused) ||
         (r->file_off + x->done) % LP_COLD_BLOCK != 0 || (uintptr_t)to % LP_COLD_BLOCK != 0)
         return false;
-    if (w->queue == NULL)
-        open_queue(w);
-    if (w->queue == NULL)
+    if (w->queue == NULL && !open_queue(w))
         return false;
     const int code =
         w->table->start(w->table->context, w->queue, file->direct_fd, to, r->room - x->done, r->file_off + x->done, x);
