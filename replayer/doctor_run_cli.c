@@ -15,6 +15,8 @@ static int gather(lp_doctor_fact *facts, const char *path)
     lp_doctor_direct(&facts[count++], path);
     lp_doctor_resident(&facts[count++], path);
     lp_doctor_pinned(&facts[count++]);
+    lp_doctor_setting(&facts[count++], "LOADPLAN_LOG", "error, warning, info or debug where --log does not say");
+    lp_doctor_setting(&facts[count++], "LOADPLAN_THREADS", "the default of --threads");
     lp_doctor_setting(&facts[count++], "LOADPLAN_PROGRESS", "'plain' asks for a line of progress every ten seconds");
     lp_doctor_setting(&facts[count++], "NO_COLOR", "any value turns colours off");
     lp_doctor_setting(&facts[count++], "CLICOLOR_FORCE", "any value but 0 turns colours on everywhere");

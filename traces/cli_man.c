@@ -103,6 +103,7 @@ static void print_environment(FILE *out)
 {
     fputs("# ENVIRONMENT\n\n"
           "*NO\\_COLOR*, *CLICOLOR\\_FORCE*, *TERM*\n\tdecide about colours where *--color* does not\n\n"
+          "*LOADPLAN\\_LOG*, *LOADPLAN\\_THREADS*\n\tdefaults of *--log* and *--threads*\n\n"
           "*LOADPLAN\\_PROGRESS*\n\t_plain_ prints a line of progress every ten seconds, for logs\n\n",
           out);
 }

@@ -202,8 +202,36 @@ static int parse(lp_cli *cli, table *t, const lp_option *own, int own_count, int
     }
 }
 
+/* LOADPLAN_LOG stands for a --log before all others. */
+static int log_of_environment(lp_cli *cli)
+{
+    const char *level = getenv("LOADPLAN_LOG");
+    int index = 0;
+    while (strcmp(lp_cli_global_options[index].name, "log") != 0)
+        index++;
+    if (level == NULL || level[0] == '\0')
+        return 0;
+    if (!chosen(lp_cli_global_options[index].choices, level))
+        return lp_cli_usage(cli, "LOADPLAN_LOG takes one of %s, not '%s'", lp_cli_global_options[index].choices,
+                            lp_cli_clean(level));
+    return take_global(cli, index, false, level);
+}
+
+/* LOADPLAN_THREADS stands for a --threads that was not given. */
+static void threads_of_environment(lp_cli *cli)
+{
+    lp_cli_state *s = cli->state;
+    const char *threads = getenv("LOADPLAN_THREADS");
+    for (int i = 0; threads != NULL && threads[0] != '\0' && i < cli->command->option_count; i++)
+        if (s->value[i] == NULL && strcmp(cli->command->options[i].name, "threads") == 0)
+            s->value[i] = threads;
+}
+
 int lp_cli_parse_global(lp_cli *cli, int argc, char **argv, int *verb)
 {
+    const int environment = log_of_environment(cli);
+    if (environment != 0)
+        return environment;
     table t = {0};
     t.letters[t.letter_count++] = '+'; /* stop at the verb */
     t.letters[t.letter_count++] = ':';
@@ -225,6 +253,7 @@ int lp_cli_parse(lp_cli *cli, int argc, char **argv)
     const int exit_code = parse(cli, &t, c->options, c->option_count, argc, argv);
     if (exit_code != 0)
         return exit_code;
+    threads_of_environment(cli);
     cli->argument = argv + optind;
     cli->argument_count = argc - optind;
     const lp_cli_state *s = cli->state;
