@@ -388,7 +388,7 @@ bool lp_cli_ranks(lp_cli *cli, const char *name, const char *fallback, int32_t w
             list[n] = n;
     } else {
         for (const char *p = text; ok;) {
-            int64_t lo, hi;
+            int64_t lo = -1, hi;
             ok = isdigit((unsigned char)*p) && parse_integer(p, &lo, &p);
             hi = lo;
             if (ok && *p == '-')
