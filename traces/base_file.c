@@ -138,7 +138,7 @@ lp_status lp_read_file(const lp_platform *platform, const char *path, int64_t li
     lp_status status = LP_OK;
     char *data = NULL;
     lp_file_stat st;
-    const int fd = p.io->open(p.io->context, path, O_RDONLY, 0);
+    const int fd = p.io->open(p.io->context, path, O_RDONLY | O_NONBLOCK, 0); /* a pipe would wait for its writer */
     if (fd < 0)
         return lp_fail_errno(err, fd, "open", path);
     const int stat_code = p.io->stat(p.io->context, fd, &st);
@@ -147,7 +147,8 @@ lp_status lp_read_file(const lp_platform *platform, const char *path, int64_t li
         goto close_file;
     }
     if (!st.is_regular) {
-        status = lp_fail_at(err, LP_E_FORMAT, path, -1, "'%s' is not a regular file", path);
+        status = lp_fail_at(err, LP_E_FORMAT, path, -1, "'%s' is %s", path,
+                            st.is_directory ? "a folder" : "not a regular file");
         goto close_file;
     }
     if (st.size_bytes > limit) {

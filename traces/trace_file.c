@@ -41,8 +41,12 @@ lp_status lp_trace_open_with(lp_trace **out, const char *path, const lp_platform
     const lp_platform resolved = lp_platform_resolve(platform);
     char *image = NULL;
     int64_t bytes = 0;
-    LP_TRY(lp_read_file(&resolved, path, LP_TRACE_FILE_BYTES_MAX, &image, &bytes, err));
-    const lp_status status = lp_trace_open_image(out, (uint8_t *)image, bytes, path, &resolved, err);
+    lp_status status = lp_read_file(&resolved, path, LP_TRACE_FILE_BYTES_MAX, &image, &bytes, err);
+    if (status == LP_E_FORMAT) /* no file */
+        lp_hint(err, "a trace is one file: 'loadplan record' makes one of a checkpoint");
+    if (status != LP_OK)
+        return status;
+    status = lp_trace_open_image(out, (uint8_t *)image, bytes, path, &resolved, err);
     lp_release(resolved.alloc, image);
     return status;
 }

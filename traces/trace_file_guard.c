@@ -27,6 +27,13 @@ static uint32_t big_endian(const uint8_t *at)
     return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
 }
 
+/* The length of a header below 4 GiB, and the header's first byte. */
+static bool looks_like_safetensors(const uint8_t *image, int64_t bytes)
+{
+    static const uint8_t zeros[4] = {0};
+    return bytes > 8 && memcmp(image + 4, zeros, sizeof zeros) == 0 && image[8] == '{';
+}
+
 static lp_status check_head(lp_trace_db *d, const uint8_t *image, int64_t bytes, lp_error *err)
 {
     enum { PAGES = 28, FREE_PAGES = 36, ENCODING = 56, USER_VERSION = 60, APPLICATION_ID = 68, HEAD_BYTES = 100 };
@@ -37,6 +44,9 @@ static lp_status check_head(lp_trace_db *d, const uint8_t *image, int64_t bytes,
         lp_fail_at(err, LP_E_FORMAT, d->path, 0, "'%s' is not a trace", d->path);
         if (bytes < (int64_t)sizeof magic || memcmp(image, magic, sizeof magic) != 0)
             lp_hint_mistaken(err, (const char *)image, (size_t)bytes);
+        if (looks_like_safetensors(image, bytes))
+            lp_hint(err,
+                    "it looks like a safetensors file: 'loadplan record --checkpoint' makes a trace of a checkpoint");
         return LP_E_FORMAT;
     }
     if (big_endian(image + APPLICATION_ID) != LP_TRACE_APPLICATION_ID)
