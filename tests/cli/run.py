@@ -68,7 +68,7 @@ def run_one(script, arguments):
             "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", ""),
         }
         done = subprocess.run(["bash", "-eu", str(script.resolve())], cwd=folder, env=environment, stdin=subprocess.DEVNULL,
-                              capture_output=True, timeout=300)
+                              capture_output=True, timeout=1200)
     seen = {"stdout": done.stdout.decode(errors="backslashreplace"), "stderr": done.stderr.decode(errors="backslashreplace")}
     exit_path = script.with_suffix(".exit")
     if arguments.set_exact_output:

@@ -3,9 +3,14 @@ $PYTHON "$TESTS/cli/replay/make_dense.py" ck
 loadplan record --checkpoint ck --loader dense --tp 2 -q -o x.lpt
 loadplan replay x.lpt --checkpoint ck --rank 1 -q -o loaded
 
-loadplan serve x.lpt --checkpoint ck --rank 1 --socket s.sock 2>served &
-server=$!
-for _ in $(seq 500); do test -S s.sock && break; sleep 0.02; done
+# In the background, until it says that it serves.
+serve() {
+    loadplan serve x.lpt --checkpoint ck --rank 1 --socket s.sock 2>"$1" &
+    server=$!
+    for _ in $(seq 15000); do grep -q serve: "$1" && break; sleep 0.02; done
+}
+
+serve served
 stat -c %a s.sock
 loadplan replay x.lpt --checkpoint ck --rank 1 --attach s.sock
 loadplan replay x.lpt --checkpoint ck --rank 1 --attach s.sock -o attached --verify
@@ -27,15 +32,11 @@ loadplan replay x.lpt --checkpoint ck --rank 1 --attach s.sock -o alone
 cmp loaded/rank-00001.safetensors alone/rank-00001.safetensors
 
 # A server that was killed leaves its socket: told, and replaced by the next one.
-loadplan serve x.lpt --checkpoint ck --rank 1 --socket s.sock -q &
-server=$!
-for _ in $(seq 500); do test -S s.sock && break; sleep 0.02; done
+serve again
 kill -KILL $server
 wait $server 2>/dev/null || true
 loadplan replay x.lpt --checkpoint ck --rank 1 --attach s.sock -o dead
-loadplan serve x.lpt --checkpoint ck --rank 1 --socket s.sock -q &
-server=$!
-for _ in $(seq 500); do loadplan replay x.lpt --checkpoint ck --rank 1 --attach s.sock 2>&1 | grep -q 'attached to' && break; sleep 0.02; done
+serve replaced
 loadplan replay x.lpt --checkpoint ck --rank 1 --attach s.sock
 kill -INT $server
 wait $server
@@ -43,9 +44,7 @@ grep -c 'serve: rank 1, .* at .s.sock.; loaded in' served
 
 # Verifying needs digests of an earlier load.
 rm x.lpt.digests
-loadplan serve x.lpt --checkpoint ck --rank 1 --socket s.sock -q &
-server=$!
-for _ in $(seq 500); do test -S s.sock && break; sleep 0.02; done
+serve last
 loadplan replay x.lpt --checkpoint ck --rank 1 --attach s.sock --verify || echo "exit $?"
 kill -TERM $server
 wait $server

@@ -1,10 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-# What the scripts of this suite share. Ports are taken from the system for each meeting.
+# What the scripts of this suite share. Each meeting has a port that is free, with the one before it, and below those
+# that the system hands out by itself: nobody gets it between here and the first rank.
 meeting() {
-    where=127.0.0.1:$("$PYTHON" -c 'import socket
-s = socket.socket()
-s.bind(("127.0.0.1", 0))
-print(s.getsockname()[1])')
+    where=127.0.0.1:$("$PYTHON" -c 'import random, socket
+try:
+    least = int(open("/proc/sys/net/ipv4/ip_local_port_range").read().split()[0])
+except OSError:
+    least = 32768
+least = least if least > 4096 else 32768
+while True:
+    port = random.randrange(least - 2000, least)
+    try:
+        for one in (port - 1, port):
+            socket.socket().bind(("127.0.0.1", one))
+        break
+    except OSError:
+        pass
+print(port)')
 }
 
 # receive TRACE RANKS FOLDER [OPTION ...]: all ranks of a server, in the background.
@@ -30,7 +42,7 @@ distribute() {
 # await PATTERN FILE: until a line of the file matches.
 await() {
     local i
-    for ((i = 0; i < 600; i++)); do
+    for ((i = 0; i < 6000; i++)); do
         if grep -q "$1" "$2" 2>/dev/null; then
             return 0
         fi
