@@ -101,7 +101,8 @@ bool lp_cli_print_entity(FILE *out, char c);
 /* JSON in ASCII: a terminal obeys nothing in it. `flags` are jansson's; false: out of memory, or the write failed. */
 bool lp_cli_dump_json(FILE *out, const json_t *value, size_t flags);
 
-/* JSON to cli->out: prints, drops the reference, returns false (after complaining) when something failed. */
+/* JSON to cli->out: prints, drops the reference, returns false (after complaining) where there is no memory. A write
+ * that fails is told by lp_cli_close_output. */
 bool lp_cli_json(lp_cli *cli, json_t *value);
 
 /* Progress on stderr: only on a terminal in the foreground, after 2 s, six times a second, erased at the end. */

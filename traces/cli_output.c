@@ -199,28 +199,38 @@ int lp_cli_open_output(lp_cli *cli, const char *path, bool overwrite)
     return 0;
 }
 
+/* 0, or why something of what was printed did not get there. A write that failed while there was more to print has left
+ * no reason that is safe to tell: one byte more is refused for the same one. */
+static int end_writing(FILE *file, bool sync)
+{
+    const bool has_failed = ferror(file) != 0;
+    if (has_failed)
+        fputc('\n', file);
+    errno = 0;
+    if (fflush(file) == 0 && !has_failed && (!sync || fsync(fileno(file)) == 0))
+        return 0;
+    return errno != 0 ? errno : EIO;
+}
+
 int lp_cli_close_output(lp_cli *cli)
 {
     lp_cli_state *s = cli->state;
     if (s->file == NULL) {
-        if (fflush(stdout) != 0 || ferror(stdout))
-            return output_failed(cli, "write", "standard output", errno);
-        return 0;
+        const int code = end_writing(stdout, false);
+        return code == 0 ? 0 : output_failed(cli, "write", "standard output", code);
     }
     int exit_code = 0;
-    const bool failed = ferror(s->file) || fflush(s->file) != 0 || (s->partial != NULL && fsync(fileno(s->file)) != 0);
-    const int why = errno;
-    const bool close_failed = fclose(s->file) != 0;
+    int code = end_writing(s->file, s->partial != NULL);
+    if (fclose(s->file) != 0 && code == 0)
+        code = errno;
     s->file = NULL;
     cli->out = stdout;
-    if (failed || close_failed) {
-        exit_code = output_failed(cli, "write", s->partial != NULL ? s->partial : s->path, failed ? why : errno);
-        if (s->partial != NULL)
-            unlink(s->partial);
-    } else if (s->partial != NULL && rename(s->partial, s->path) != 0) {
+    if (code != 0)
+        exit_code = output_failed(cli, "write", s->partial != NULL ? s->partial : s->path, code);
+    else if (s->partial != NULL && rename(s->partial, s->path) != 0)
         exit_code = output_failed(cli, "rename", s->partial, errno);
+    if (exit_code != 0 && s->partial != NULL)
         unlink(s->partial);
-    }
     free(s->path);
     free(s->partial);
     s->path = s->partial = NULL;
@@ -261,12 +271,17 @@ bool lp_cli_dump_json(FILE *out, const json_t *value, size_t flags)
 
 bool lp_cli_json(lp_cli *cli, json_t *value)
 {
-    bool ok = value != NULL && lp_cli_dump_json(cli->out, value, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) &&
-              fputc('\n', cli->out) != EOF;
+    const bool is_printed =
+        value != NULL && lp_cli_dump_json(cli->out, value, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
     json_decref(value);
-    if (!ok)
-        output_failed(cli, "write", "JSON", value == NULL ? ENOMEM : errno != 0 ? errno : EIO);
-    return ok;
+    if (!is_printed && !ferror(cli->out)) { /* a failed write is told where the output is closed */
+        lp_error err;
+        lp_fail_memory(&err);
+        lp_cli_fail(cli, &err);
+        return false;
+    }
+    fputc('\n', cli->out);
+    return true;
 }
 
 static bool wants_color(const lp_cli_state *s, FILE *stream)

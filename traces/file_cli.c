@@ -17,6 +17,12 @@ static int open_output(lp_cli *cli)
     return path == NULL ? 0 : lp_cli_open_output(cli, path, lp_cli_flag(cli, "force", false));
 }
 
+/* A failed write has ended the printing, and is told as what it is where the output is closed. */
+static int end_output(lp_cli *cli, lp_status status, const lp_error *err)
+{
+    return status == LP_OK || ferror(cli->out) ? lp_cli_close_output(cli) : lp_cli_fail(cli, err);
+}
+
 /* ---- dump ---- */
 
 static int write_chunk(void *context, const char *text, size_t bytes)
@@ -44,10 +50,10 @@ static int run_dump(lp_cli *cli)
     if (exit_code == 0)
         exit_code = open_output(cli);
     if (exit_code == 0)
-        exit_code = lp_trace_dump_with(t, provenance, is_part ? lp_dump_filter_write : write_chunk,
-                                       is_part ? (void *)&filter : cli, &err) != LP_OK
-                        ? lp_cli_fail(cli, &err)
-                        : lp_cli_close_output(cli);
+        exit_code = end_output(cli,
+                               lp_trace_dump_with(t, provenance, is_part ? lp_dump_filter_write : write_chunk,
+                                                  is_part ? (void *)&filter : cli, &err),
+                               &err);
     lp_text_free(&filter.line);
     lp_number_set_free(&rows);
     lp_trace_close(t);
@@ -151,8 +157,8 @@ static int run_query(lp_cli *cli)
                                                                          : LP_PRINT_TEXT};
         lp_status status = lp_trace_query_with(t, cli->argument[1], QUERY_STEPS, lp_print_row, &printer, &err);
         if (!lp_print_end(&printer) && status == LP_OK)
-            status = lp_fail(&err, LP_E_IO, "the rows could not be written");
-        exit_code = status != LP_OK ? lp_cli_fail(cli, &err) : lp_cli_close_output(cli);
+            status = lp_fail_memory(&err);
+        exit_code = end_output(cli, status, &err);
     }
     lp_trace_close(t);
     return exit_code;

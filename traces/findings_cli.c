@@ -211,7 +211,7 @@ int findings_report(findings_run *run, lp_findings *f, const char *title, const 
     if (code != 0)
         return code;
     count_findings(run);
-    if (!print(run)) {
+    if (!print(run) && !ferror(cli->out)) { /* a failed write is told where the output is closed */
         lp_fail_memory(&err);
         return lp_cli_fail(cli, &err);
     }
