@@ -102,18 +102,25 @@ void lp_arena_init(lp_arena *a, const lp_alloc *alloc)
     *a = (lp_arena){.alloc = alloc != NULL ? alloc : &malloc_table};
 }
 
+/* Tables of callers that were built before the member came are shorter. */
+static bool is_exact(const lp_alloc *alloc)
+{
+    return alloc->size >= offsetof(lp_alloc, exact) + sizeof alloc->exact && alloc->exact;
+}
+
 void *lp_arena_get(lp_arena *a, size_t bytes)
 {
     if (bytes > SIZE_MAX / 2)
         return NULL;
+    const bool exact = is_exact(a->alloc);
     const size_t rounded = (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
-    if (a->last == NULL || a->capacity - a->used < rounded) {
+    if (exact || a->last == NULL || a->capacity - a->used < rounded) {
         /* Blocks double up to 4 MiB, so that a large arena is few blocks and a small one wastes little. */
         size_t capacity = a->last == NULL                   ? ARENA_BLOCK
                           : a->capacity < ((size_t)4 << 20) ? a->capacity * 2
                                                             : a->capacity;
-        if (capacity < rounded)
-            capacity = rounded;
+        if (exact || capacity < rounded)
+            capacity = exact ? bytes : rounded;
         lp_arena_block *block = lp_allocate(a->alloc, sizeof *block + capacity);
         if (block == NULL)
             return NULL;

@@ -128,6 +128,8 @@ typedef struct lp_alloc {
     size_t size; /* sizeof(lp_alloc) */
     void *context;
     void *(*resize)(void *context, void *old, size_t bytes);
+    bool exact; /* no pieces are cut from larger blocks: slower, but each of them can fail, and a checker sees its ends
+                 */
 } lp_alloc;
 
 /* Device. The CPU build has none; a table given here runs plans on an accelerator. Streams and events are opaque. Calls

@@ -120,7 +120,7 @@ static inline void *faulty_resize(void *context, void *old, size_t bytes)
 static inline void faulty_memory_init(faulty_memory *m, int64_t countdown)
 {
     *m = (faulty_memory){.countdown = countdown};
-    m->table = (lp_alloc){.size = sizeof m->table, .context = m, .resize = faulty_resize};
+    m->table = (lp_alloc){.size = sizeof m->table, .context = m, .resize = faulty_resize, .exact = true};
 }
 
 /* ---- files that fail ---- */

@@ -15,7 +15,7 @@ static lp_status check_once(void *t, lp_error *err)
 static void check_without_memory(lp_trace *t)
 {
     failing_alloc faults = {0};
-    const lp_alloc alloc = {.size = sizeof alloc, .context = &faults, .resize = failing_resize};
+    const lp_alloc alloc = {.size = sizeof alloc, .context = &faults, .resize = failing_resize, .exact = true};
     const lp_alloc *usual = t->platform.alloc;
     t->platform.alloc = &alloc;
     assert_true(fail_every_allocation(&faults, check_once, t) > 3);

@@ -229,7 +229,7 @@ static void copies_are_made_or_refused_in_words(void **state)
     for (size_t i = 0; i < sizeof copies / sizeof *copies; i++) {
         const lp_copy_case *c = &copies[i];
         failing_alloc faults = {0};
-        const lp_alloc alloc = {.size = sizeof alloc, .context = &faults, .resize = failing_resize};
+        const lp_alloc alloc = {.size = sizeof alloc, .context = &faults, .resize = failing_resize, .exact = true};
         lp_copy_work w = {.c = c, .alloc = &alloc};
         lp_error err = {0};
         char text[300] = "";
@@ -301,7 +301,7 @@ static void fills_are_made_or_refused_in_words(void **state)
     };
     for (size_t i = 0; i < sizeof fills / sizeof *fills; i++) {
         failing_alloc faults = {0};
-        const lp_alloc alloc = {.size = sizeof alloc, .context = &faults, .resize = failing_resize};
+        const lp_alloc alloc = {.size = sizeof alloc, .context = &faults, .resize = failing_resize, .exact = true};
         lp_fill_work w = {.dst = fills[i].dst,
                           .bytes = fills[i].bytes,
                           .pattern = fills[i].pattern,

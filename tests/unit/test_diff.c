@@ -190,7 +190,7 @@ static lp_status diff_once(void *context, lp_error *err)
 static void diff_without_memory(lp_trace *a, lp_trace *b)
 {
     failing_alloc faults = {0};
-    const lp_alloc alloc = {.size = sizeof alloc, .context = &faults, .resize = failing_resize};
+    const lp_alloc alloc = {.size = sizeof alloc, .context = &faults, .resize = failing_resize, .exact = true};
     lp_trace *t[] = {a, b, a};
     for (int i = 0; i < 2; i++) {
         const lp_alloc *usual = t[i + 1]->platform.alloc;

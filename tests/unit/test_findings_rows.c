@@ -74,7 +74,7 @@ static void findings_of(const char *base, const char *changed, const char *expec
     lp_judged j = {{trace_of(base), changed == NULL ? NULL : trace_of(changed)}};
     lp_findings *f;
     failing_alloc faults = {0};
-    const lp_alloc alloc = {.size = sizeof alloc, .context = &faults, .resize = failing_resize};
+    const lp_alloc alloc = {.size = sizeof alloc, .context = &faults, .resize = failing_resize, .exact = true};
     lp_trace *judged = j.t[changed != NULL];
     const lp_alloc *usual = judged->platform.alloc;
     judged->platform.alloc = &alloc;

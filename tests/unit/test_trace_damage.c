@@ -239,7 +239,8 @@ static void put_frame(lp_specimen *s, const lp_frame_row *f, lp_codec *codec, co
     lp_text_free(&frame);
 }
 
-/* Each byte becomes another, and the largest number; at every third place it goes, and the frame ends before it. */
+/* Each byte becomes the next one, and the largest number; at every third place it becomes another, goes, and the frame
+ * ends before it. */
 static void damage_frame(lp_specimen *s, const lp_frame_row *f)
 {
     static const uint8_t most[] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1};
@@ -253,13 +254,14 @@ static void damage_frame(lp_specimen *s, const lp_frame_row *f)
         memcpy(bad, f->raw, (size_t)f->raw_bytes);
         bad[i]++;
         put_frame(s, f, &codec, bad, f->raw_bytes, what);
-        bad[i] = f->raw[i] ^ 0x82;
-        put_frame(s, f, &codec, bad, f->raw_bytes, what);
         memcpy(bad + i, most, sizeof most);
         memcpy(bad + i + sizeof most, f->raw + i + 1, rest);
         put_frame(s, f, &codec, bad, f->raw_bytes - 1 + (int64_t)sizeof most, what);
         if (i % 3 != 0)
             continue;
+        memcpy(bad, f->raw, (size_t)f->raw_bytes);
+        bad[i] ^= 0x82;
+        put_frame(s, f, &codec, bad, f->raw_bytes, what);
         memmove(bad + i, f->raw + i + 1, rest);
         put_frame(s, f, &codec, bad, f->raw_bytes - 1, what);
         put_frame(s, f, &codec, f->raw, i, what);
