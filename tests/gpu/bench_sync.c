@@ -1,0 +1,415 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How fast weights move between GPUs of one host, from a trainer's device memory to live tensors, beside bare ncclSend
+ * and ncclRecv of the same messages in the same run.
+ *
+ *   bench_sync packed|sliced|delta [--gib N] [--senders N] [--receivers N] [--bucket MIB] [--epochs N] [--gate]
+ * [--host]
+ *
+ * Rank i uses GPU i. A trainer keeps rows of every tensor, a server columns; with one receiver a sliced epoch is that
+ * of the first of two ranks. --gate: exit code 1 when a bar is missed. --host: host memory and sockets, small, no
+ * ceiling: to try the bench itself. Exit code 77: too few GPUs, or no NCCL.
+ */
+#include "recorder/recorder.h"
+#include "replayer/nccl_transport.h"
+#include "replayer/sync.h"
+#include "replayer/transport_wire.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { RANKS_MOST = 8, EPOCHS_MOST = 64, MISSED = 1, SKIPPED = 77 };
+
+typedef struct settings {
+    lp_sync_mode mode;
+    int senders, receivers, epochs, port;
+    int64_t layers, hidden, bucket;
+    bool is_gated, is_host;
+} settings;
+
+typedef struct bench_rank {
+    const settings *o;
+    int index;
+    bool is_sender;
+    const lp_trace *trace;
+    lp_destinations *memory;
+    lp_plan *plan;
+    lp_sync_report report[EPOCHS_MOST];
+    lp_status status;
+    lp_error err;
+} bench_rank;
+
+static bench_rank ranks[RANKS_MOST];
+
+static void give_up(const lp_error *err)
+{
+    fprintf(stderr, "%s\n", err->text);
+    exit(err->code == LP_E_UNSUPPORTED || err->code == LP_E_DEVICE ? SKIPPED : 2);
+}
+
+/* ---- the model ---- */
+
+static lp_checkpoint *make_model(const settings *o)
+{
+    lp_checkpoint *c = NULL;
+    lp_error err;
+    char name[64];
+    lp_status status = lp_checkpoint_new(&c, NULL, &err);
+    for (int64_t i = 0; i < 2 * o->layers && status == LP_OK; i++) {
+        const int64_t up[2] = {4 * o->hidden, o->hidden}, down[2] = {o->hidden, 4 * o->hidden};
+        snprintf(name, sizeof name, "layers.%d.%s", (int)(i / 2), i % 2 == 0 ? "up" : "down");
+        const lp_checkpoint_tensor t = {
+            .name = name, .dtype = LP_BF16, .ndim = 2, .shape = i % 2 == 0 ? up : down, .file = -1, .file_off = -1};
+        status = lp_checkpoint_add(c, &t, &err);
+    }
+    if (status == LP_OK)
+        status = lp_checkpoint_seal(c, &err);
+    if (status != LP_OK)
+        give_up(&err);
+    return c;
+}
+
+/* dim: which one ranks split. */
+static lp_trace *record(const settings *o, const lp_checkpoint *c, int tp, int dim)
+{
+    lp_recorder *r = NULL;
+    lp_trace *t = NULL;
+    lp_error err;
+    lp_scope at = {.dp = 1, .tp = tp};
+    lp_status status = LP_OK;
+    for (; at.tp_rank < tp && status == LP_OK; at.tp_rank++) {
+        status = r == NULL ? lp_recorder_open(&r, c, &at, &err) : lp_recorder_next_scope(r, &at, &err);
+        for (int64_t i = 0; i < 2 * o->layers && status == LP_OK; i++) {
+            int64_t shape[2] = {i % 2 == 0 ? 4 * o->hidden : o->hidden, i % 2 == 0 ? o->hidden : 4 * o->hidden};
+            const char *name = lp_name(r, "layers.%d.%s", (int)(i / 2), i % 2 == 0 ? "up" : "down");
+            shape[dim] /= tp;
+            lp_declare(r, name, LP_BF16, 2, shape);
+            lp_copy(lp_dest(r, name), lp_narrow(lp_source(r, name), dim, at.tp_rank * shape[dim], shape[dim]));
+        }
+    }
+    if (status == LP_OK)
+        status = lp_recorder_finish(r, &t, &err);
+    lp_recorder_close(r);
+    if (status != LP_OK)
+        give_up(&err);
+    return t;
+}
+
+/* ---- memory ---- */
+
+static void bind_rank(bench_rank *r)
+{
+    char device[16];
+    lp_error err;
+    int64_t count;
+    const int32_t number = r->is_sender ? r->index : r->index - r->o->senders;
+    const lp_scope *scope = lp_trace_scope_at(r->trace, lp_trace_scope_find(r->trace, number));
+    snprintf(device, sizeof device, "cuda:%d", r->index);
+    const int64_t largest = r->o->hidden * r->o->hidden * 8;
+    const lp_bind_options o = {.device = r->o->is_host ? NULL : device,
+                               .staging = r->o->is_host ? 0 : (2 * r->o->senders + 1) * largest};
+    lp_status status = r->o->is_host ? lp_destinations_allocate(&r->memory, r->trace, scope, false, NULL, &err)
+                                     : lp_destinations_allocate_on(&r->memory, r->trace, scope, device, NULL, &err);
+    if (status != LP_OK)
+        give_up(&err);
+    const lp_destination_memory *list = lp_destinations_list(r->memory, &count);
+    if (lp_bind(&r->plan, r->trace, scope, list, count, &o, &err) != LP_OK)
+        give_up(&err);
+}
+
+/* What a trainer's own loader leaves: noise, another one for each tensor. */
+static void load_trainer(bench_rank *r)
+{
+    const int64_t bytes = r->o->hidden * r->o->hidden * 8;
+    uint64_t *noise = malloc((size_t)bytes + 8 * (size_t)(2 * r->o->layers));
+    uint64_t x = 88172645463325252u;
+    lp_session *s = NULL;
+    lp_error err;
+    if (noise == NULL)
+        exit(2);
+    for (int64_t i = 0; i < bytes / 8 + 2 * r->o->layers; i++) {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        noise[i] = x;
+    }
+    lp_status status = lp_begin(&s, r->plan, &(lp_session_options){.mode = LP_COLD}, &err);
+    for (lp_handle h = 0; status == LP_OK && h < 2 * r->o->layers; h++)
+        status = lp_push_range(s, lp_plan_name(r->plan, h), 0, noise + h, bytes, &err);
+    if (status == LP_OK)
+        status = lp_finish(s, NULL, &err);
+    lp_session_close(s);
+    free(noise);
+    if (status != LP_OK)
+        give_up(&err);
+}
+
+/* With one rank on each side and the same rows everything must have the same digests. */
+static bool is_equal(const bench_rank *a, const bench_rank *b)
+{
+    uint8_t x[LP_VALUE_DIGEST_BYTES], y[LP_VALUE_DIGEST_BYTES];
+    lp_error err;
+    for (uint32_t d = 0; d < 2 * (uint32_t)a->o->layers; d++)
+        if (lp_plan_value_digest(a->plan, d, x, &err) != LP_OK || lp_plan_value_digest(b->plan, d, y, &err) != LP_OK ||
+            memcmp(x, y, sizeof x) != 0)
+            return false;
+    return true;
+}
+
+/* ---- ranks ---- */
+
+static lp_status run_epochs(bench_rank *r, lp_sync *s, lp_error *err)
+{
+    lp_sync_source source = {.context = NULL};
+    lp_status status = r->is_sender ? lp_sync_source_plan(&source, r->plan, err) : LP_OK;
+    for (int e = 0; e < r->o->epochs && status == LP_OK; e++)
+        status = r->is_sender
+                     ? lp_sync_send(s, &source, 0, &r->report[e], err)
+                     : lp_sync_recv(s, r->plan, &(lp_session_options){.mode = LP_DIRECT}, 0, &r->report[e], err);
+    lp_sync_source_close(&source);
+    return status;
+}
+
+static void *run_rank(void *context)
+{
+    bench_rank *r = context;
+    const settings *o = r->o;
+    lp_transport sockets, nccl = {.size = 0};
+    lp_sync *s = NULL;
+    const lp_tcp_options tcp = {.host = "127.0.0.1",
+                                .port = o->port,
+                                .is_sender = r->is_sender,
+                                .rank = r->is_sender ? r->index : r->index - o->senders,
+                                .size = r->is_sender ? o->senders : o->receivers};
+    const lp_sync_options options = {.is_sender = r->is_sender, .mode = o->mode, .bucket = o->bucket};
+    r->status = lp_transport_tcp(&sockets, &tcp, &r->err);
+    if (r->status != LP_OK)
+        return NULL;
+    if (!o->is_host)
+        r->status = lp_transport_nccl(&nccl, &sockets, r->index, NULL, &r->err);
+    if (r->status == LP_OK)
+        r->status = lp_sync_open(&s, o->is_host ? &sockets : &nccl, r->trace, &options, &r->err);
+    if (r->status == LP_OK)
+        r->status = run_epochs(r, s, &r->err);
+    lp_sync_close(s);
+    if (nccl.size > 0)
+        lp_transport_close(&nccl);
+    lp_transport_close(&sockets);
+    return NULL;
+}
+
+static void run_world(const settings *o)
+{
+    pthread_t thread[RANKS_MOST];
+    const int size = o->senders + o->receivers;
+    for (int i = 0; i < size; i++)
+        if (pthread_create(&thread[i], NULL, run_rank, &ranks[i]) != 0)
+            exit(2);
+    for (int i = 0; i < size; i++)
+        pthread_join(thread[i], NULL);
+    for (int i = 0; i < size; i++)
+        if (ranks[i].status != LP_OK)
+            give_up(&ranks[i].err);
+}
+
+/* ---- the ceiling: GPU 0 to GPU 1, one message a bucket, two buckets ---- */
+
+typedef struct ceiling {
+    lp_nccl nccl;
+    lp_nccl_id id;
+    lp_nccl_device device[2];
+    int64_t bytes, messages;
+    double seconds;
+    atomic_int failed;
+} ceiling;
+
+static ceiling bare;
+
+static bool settle(void *comm, int result)
+{
+    while (result == LP_NCCL_IN_PROGRESS)
+        if (bare.nccl.ncclCommGetAsyncError(comm, &result) != 0)
+            return false;
+    return result == LP_NCCL_SUCCESS;
+}
+
+static bool move_all(int rank, void *comm, void *stream, void *const memory[2])
+{
+    for (int64_t i = 0; i < bare.messages; i++) {
+        const int code = rank == 0
+                             ? bare.nccl.ncclSend(memory[i % 2], (size_t)bare.bytes, LP_NCCL_UINT8, 1, comm, stream)
+                             : bare.nccl.ncclRecv(memory[i % 2], (size_t)bare.bytes, LP_NCCL_UINT8, 0, comm, stream);
+        if (!settle(comm, code))
+            return false;
+    }
+    return bare.device[rank].stream_settle(bare.device[rank].context, stream) == 0;
+}
+
+static void *run_bare(void *context)
+{
+    const int rank = *(const int *)context;
+    const lp_nccl_device *d = &bare.device[rank];
+    void *comm = NULL, *stream = NULL, *memory[2] = {NULL};
+    lp_nccl_config config = {
+        .size = sizeof config, .magic = LP_NCCL_CONFIG_MAGIC, .version = LP_NCCL_LEAST, .blocking = 0};
+    bool ok = d->enter(d->context) == 0 && d->stream_open(d->context, &stream) == 0 &&
+              d->allocate(d->context, bare.bytes, &memory[0]) == 0 &&
+              d->allocate(d->context, bare.bytes, &memory[1]) == 0;
+    if (ok) {
+        ok = bare.nccl.ncclCommInitRankConfig(&comm, 2, bare.id, rank, &config) <= LP_NCCL_IN_PROGRESS;
+        ok = ok && settle(comm, LP_NCCL_IN_PROGRESS) && move_all(rank, comm, stream, memory); /* warm */
+        const int64_t since = lp_clock_ns();
+        ok = ok && move_all(rank, comm, stream, memory);
+        if (rank == 1)
+            bare.seconds = (double)(lp_clock_ns() - since) / 1e9;
+    }
+    if (!ok)
+        atomic_store(&bare.failed, 1);
+    if (comm != NULL)
+        (void)bare.nccl.ncclCommAbort(comm);
+    for (int i = 0; i < 2; i++)
+        if (memory[i] != NULL)
+            d->release(d->context, memory[i]);
+    if (stream != NULL)
+        d->stream_close(d->context, stream);
+    return NULL;
+}
+
+/* Bytes a second. */
+static double measure_ceiling(const settings *o, int64_t bytes)
+{
+    static int number[2] = {0, 1};
+    pthread_t thread[2];
+    lp_error err;
+    if (lp_nccl_open(&bare.nccl, NULL, &err) != LP_OK)
+        give_up(&err);
+    for (int i = 0; i < 2; i++)
+        if (lp_nccl_cuda(&bare.device[i], i, &err) != LP_OK)
+            give_up(&err);
+    bare.bytes = o->bucket;
+    bare.messages = (bytes + o->bucket - 1) / o->bucket;
+    if (bare.nccl.ncclGetUniqueId(&bare.id) != 0)
+        exit(2);
+    for (int i = 0; i < 2; i++)
+        if (pthread_create(&thread[i], NULL, run_bare, &number[i]) != 0)
+            exit(2);
+    for (int i = 0; i < 2; i++)
+        pthread_join(thread[i], NULL);
+    lp_nccl_close(&bare.nccl);
+    if (atomic_load(&bare.failed) || bare.seconds <= 0) {
+        fprintf(stderr, "bare messages failed\n");
+        exit(2);
+    }
+    return (double)(bare.bytes * bare.messages) / bare.seconds;
+}
+
+/* ---- what it comes to ---- */
+
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Median over the epochs but the first of the slowest receiver's time. */
+static double median_seconds(const settings *o)
+{
+    double t[EPOCHS_MOST] = {0};
+    const int first = o->epochs > 1;
+    for (int e = first; e < o->epochs; e++)
+        for (int i = o->senders; i < o->senders + o->receivers; i++) {
+            const double seconds = (double)ranks[i].report[e].nanoseconds / 1e9;
+            t[e - first] = seconds > t[e - first] ? seconds : t[e - first];
+        }
+    qsort(t, (size_t)(o->epochs - first), sizeof *t, by_value);
+    return t[(o->epochs - first) / 2];
+}
+
+static int judge(const settings *o)
+{
+    const lp_sync_report *last = &ranks[o->senders].report[o->epochs - 1];
+    const double seconds = median_seconds(o), rate = (double)last->bytes_moved / seconds;
+    const double bar = o->mode == LP_SYNC_SLICED ? 0.90 : o->mode == LP_SYNC_PACKED ? 0.95 : 0.95 / 1.1;
+    const bool has_excess = o->mode == LP_SYNC_SLICED && last->bytes_moved != last->bytes_needed;
+    printf("%-6s %d to %d: %.2f GiB to a receiver in %.4f s, %.2f GB/s; buckets %lld x 2 bytes",
+           lp_sync_mode_name(o->mode), o->senders, o->receivers, (double)last->bytes_moved / (1 << 30), seconds,
+           rate / 1e9, (long long)o->bucket);
+    if (has_excess)
+        printf("; %lld bytes would have done", (long long)last->bytes_needed);
+    if (o->is_host) {
+        printf("\n");
+        return has_excess;
+    }
+    const double most = measure_ceiling(o, last->bytes_moved);
+    const bool is_held = rate >= bar * most && !has_excess;
+    printf("; ncclSend/ncclRecv %.2f GB/s; ratio %.3f, bar %.3f: %s\n", most / 1e9, rate / most, bar,
+           is_held ? "held" : "missed");
+    return is_held || !o->is_gated ? 0 : MISSED;
+}
+
+static int64_t number(int argc, char **argv, const char *name, int64_t fallback)
+{
+    for (int i = 2; i + 1 < argc; i++)
+        if (strcmp(argv[i], name) == 0)
+            return strtoll(argv[i + 1], NULL, 10);
+    return fallback;
+}
+
+static bool flag(int argc, char **argv, const char *name)
+{
+    for (int i = 2; i < argc; i++)
+        if (strcmp(argv[i], name) == 0)
+            return true;
+    return false;
+}
+
+int main(int argc, char **argv)
+{
+    settings o = {.is_gated = flag(argc, argv, "--gate"), .is_host = flag(argc, argv, "--host")};
+    const char *mode = argc > 1 ? argv[1] : "";
+    o.mode = strcmp(mode, "packed") == 0   ? LP_SYNC_PACKED
+             : strcmp(mode, "sliced") == 0 ? LP_SYNC_SLICED
+             : strcmp(mode, "delta") == 0  ? LP_SYNC_DELTA
+                                           : 0;
+    o.hidden = o.is_host ? 256 : 8192; /* a layer is 1 MiB, or 1 GiB */
+    o.layers = number(argc, argv, "--gib", o.is_host ? 4 : 20);
+    o.senders = (int)number(argc, argv, "--senders", 1);
+    o.receivers = (int)number(argc, argv, "--receivers", 1);
+    o.epochs = (int)number(argc, argv, "--epochs", 6);
+    o.bucket = number(argc, argv, "--bucket", o.is_host ? 1 : 256) << 20;
+    o.port = 20000 + (int)(getpid() % 20000);
+    if (o.mode == 0 || o.senders < 1 || o.receivers < 1 || o.senders + o.receivers > RANKS_MOST || o.epochs < 1 ||
+        o.epochs > EPOCHS_MOST || o.layers < 1 || o.bucket < 1) {
+        fprintf(stderr, "usage: bench_sync packed|sliced|delta [--gib N] [--senders N] [--receivers N] [--bucket MIB] "
+                        "[--epochs N] [--gate] [--host]\n");
+        return 2;
+    }
+    const bool is_split = o.mode == LP_SYNC_SLICED;
+    lp_checkpoint *model = make_model(&o);
+    lp_trace *trainer = record(&o, model, o.senders, 0);
+    lp_trace *server = record(&o, model, is_split && o.receivers == 1 ? 2 : o.receivers, is_split ? 1 : 0);
+    for (int i = 0; i < o.senders + o.receivers; i++) {
+        ranks[i] = (bench_rank){.o = &o, .index = i, .is_sender = i < o.senders};
+        ranks[i].trace = ranks[i].is_sender ? trainer : server;
+        bind_rank(&ranks[i]);
+        if (ranks[i].is_sender)
+            load_trainer(&ranks[i]);
+    }
+    run_world(&o);
+    int code = judge(&o);
+    if (o.senders == 1 && o.receivers == 1 && !is_split && !is_equal(&ranks[0], &ranks[1])) {
+        printf("the receiver does not hold what was sent\n");
+        code = 2;
+    }
+    for (int i = 0; i < o.senders + o.receivers; i++) {
+        lp_plan_close(ranks[i].plan);
+        lp_destinations_free(ranks[i].memory);
+    }
+    lp_trace_close(trainer);
+    lp_trace_close(server);
+    lp_checkpoint_close(model);
+    return code;
+}
