@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Named cases of the coverage sweep: what real layouts ask, what hostile files ask, and the limits. */
+#include "failing_memory.h"
 #include "cover_testing.h"
 
 #include <time.h>
@@ -199,22 +200,11 @@ static void targets_follow_strides(void **unused)
 
 /* ---- memory that runs out ---- */
 
-static int64_t allocations_left;
-
-static void *failing_resize(void *context, void *old, size_t bytes)
-{
-    (void)context;
-    if (bytes == 0) {
-        free(old);
-        return NULL;
-    }
-    return allocations_left-- > 0 ? realloc(old, bytes) : NULL;
-}
-
 static void every_allocation_may_fail(void **unused)
 {
     (void)unused;
-    const lp_alloc failing = {.size = sizeof(failing), .resize = failing_resize};
+    scarce_alloc memory = {0};
+    const lp_alloc failing = {.size = sizeof failing, .context = &memory, .resize = scarce_resize};
     shape s = {0}, t = whole(64);
     BOX(&s, 0, 4, {{8, 8}});
     rebase(&t);
@@ -223,7 +213,7 @@ static void every_allocation_may_fail(void **unused)
         lp_cover_memo *memo = NULL;
         lp_cover_report r = {0};
         lp_error err;
-        allocations_left = n;
+        memory.left = n;
         lp_status status = lp_cover_memo_new(&memo, &failing, &err);
         if (status == LP_OK) {
             status = lp_cover(&r, &t.map, item, 2, memo, &failing, &err);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Peers that lie, stall or vanish, on both ends of the socket; and memory that runs out. */
+#include "failing_memory.h"
 #include "ipc_testing.h"
 
 #include <errno.h>
@@ -343,20 +344,6 @@ static void test_random_descriptions(void **state)
 
 /* ---- failures of our own ---- */
 
-typedef struct failing {
-    int left;
-} failing;
-
-static void *failing_resize(void *context, void *old, size_t bytes)
-{
-    failing *f = context;
-    if (bytes == 0) {
-        free(old);
-        return NULL;
-    }
-    return f->left-- > 0 ? realloc(old, bytes) : NULL;
-}
-
 static void test_every_allocation_may_fail(void **state)
 {
     served v;
@@ -367,8 +354,8 @@ static void test_every_allocation_may_fail(void **state)
     snprintf(path, sizeof path, "%s/t", v.folder);
     bool is_whole = false;
     for (int n = 0; !is_whole; n++) {
-        failing f = {.left = n};
-        const lp_alloc alloc = {.size = sizeof alloc, .context = &f, .resize = failing_resize};
+        scarce_alloc f = {.left = n};
+        const lp_alloc alloc = {.size = sizeof alloc, .context = &f, .resize = scarce_resize};
         const lp_platform platform = {.alloc = &alloc};
         lp_shared *shared = NULL;
         lp_server *server = NULL;

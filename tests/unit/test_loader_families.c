@@ -4,6 +4,7 @@
  * failure of every allocation, and makes of contradictions errors about the checkpoint, never a misuse that names a
  * line of ours. What they load is held against numpy by tests/python/loader_breadth.py.
  */
+#include "failing_memory.h"
 #include "test_loader_run.h"
 
 /* One family of tensors; in its name '#' is a layer and '@' an expert. */
@@ -423,18 +424,6 @@ static void contradictions_are_errors_about_the_checkpoint(void **state)
 
 /* ---- failing allocations ---- */
 
-typedef struct failing {
-    int64_t calls, fail_at;
-} failing;
-
-static void *resize_or_fail(void *context, void *old, size_t bytes)
-{
-    failing *f = context;
-    if (bytes > 0 && ++f->calls == f->fail_at)
-        return NULL;
-    return lp_alloc_default()->resize(lp_alloc_default()->context, old, bytes);
-}
-
 static void allocations_may_fail(void **state)
 {
     (void)state;
@@ -442,8 +431,8 @@ static void allocations_may_fail(void **state)
         const model *m = &MODELS[i];
         lp_checkpoint *c = checkpoint_of(m, NULL);
         for (int64_t n = 1;; n += n < 60 ? 1 : 7) {
-            failing f = {.fail_at = n};
-            const lp_alloc alloc = {.size = sizeof alloc, .context = &f, .resize = resize_or_fail};
+            failing_alloc f = {.fail_at = n};
+            const lp_alloc alloc = {.size = sizeof alloc, .context = &f, .resize = failing_resize};
             const lp_platform platform = {.alloc = &alloc};
             const lp_loader_options o = {.loader = m->loader,
                                          .layout = {.tp = 2},
@@ -454,6 +443,7 @@ static void allocations_may_fail(void **state)
             lp_error err = {0};
             const lp_status status = lp_load_checkpoint(&t, c, &o, &err);
             lp_trace_close(t);
+            assert_int_equal(f.live, 0);
             if (status == LP_OK && f.calls < n)
                 break;
             if (status != LP_E_MEMORY)

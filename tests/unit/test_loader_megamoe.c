@@ -5,6 +5,7 @@
  */
 #include "layouts/layout_index.h"
 
+#include "failing_memory.h"
 #include "test_loader_run.h"
 
 enum { H = 256, I = 256, E = 4, LAYERS = 2 };
@@ -526,18 +527,6 @@ static void contradictions_name_the_tensor(void **state)
 
 /* ---- memory ---- */
 
-typedef struct failing {
-    int64_t calls, fail_at;
-} failing;
-
-static void *resize_or_fail(void *context, void *old, size_t bytes)
-{
-    failing *f = context;
-    if (bytes > 0 && ++f->calls == f->fail_at)
-        return NULL;
-    return lp_alloc_default()->resize(lp_alloc_default()->context, old, bytes);
-}
-
 /* Every allocation of a load fails once: each of the first ones, then about every tenth. */
 static void allocations_may_fail(void **state)
 {
@@ -546,8 +535,8 @@ static void allocations_may_fail(void **state)
     add_rest(c);
     seal_checkpoint(c);
     for (int64_t n = 1;; n += n < 100 ? 1 : 10) {
-        failing f = {.fail_at = n};
-        const lp_alloc alloc = {.size = sizeof alloc, .context = &f, .resize = resize_or_fail};
+        failing_alloc f = {.fail_at = n};
+        const lp_alloc alloc = {.size = sizeof alloc, .context = &f, .resize = failing_resize};
         const lp_platform platform = {.alloc = &alloc};
         const lp_loader_options o = {.layout = {.dp = 2, .expert_parallel = true},
                                      .platform = &platform,
@@ -557,6 +546,7 @@ static void allocations_may_fail(void **state)
         lp_error err = {0};
         const lp_status status = lp_load_checkpoint(&t, c, &o, &err);
         lp_trace_close(t);
+        assert_int_equal(f.live, 0);
         if (status == LP_OK && f.calls < n)
             break;
         if (status != LP_E_MEMORY)

@@ -3,6 +3,7 @@
  * Experts that move between slots and ranks: what memory holds afterwards is what a cold start by the new map loads,
  * byte for byte, whatever the maps, the staging and the forms of the destinations are.
  */
+#include "failing_memory.h"
 #include "rebalance_testing.h"
 
 static void test_moved_experts_are_those_of_a_cold_start(void **state)
@@ -273,20 +274,6 @@ static void test_what_is_refused_moves_nothing(void **state)
     close_fixture(&f);
 }
 
-typedef struct failing {
-    int left;
-} failing;
-
-static void *failing_resize(void *context, void *old, size_t bytes)
-{
-    failing *f = context;
-    if (bytes == 0) {
-        free(old);
-        return NULL;
-    }
-    return f->left-- > 0 ? realloc(old, bytes) : NULL;
-}
-
 static void test_every_allocation_may_fail(void **state)
 {
     fixture f;
@@ -300,8 +287,8 @@ static void test_every_allocation_may_fail(void **state)
     open_rank(&f, &r, 0, NULL);
     const lp_destination_memory *list = lp_destinations_list(r.memory, &count);
     for (int n = 0; status != LP_OK; n++) {
-        failing budget = {.left = 1 << 30};
-        const lp_alloc alloc = {.size = sizeof alloc, .context = &budget, .resize = failing_resize};
+        scarce_alloc budget = {.left = 1 << 30};
+        const lp_alloc alloc = {.size = sizeof alloc, .context = &budget, .resize = scarce_resize};
         const lp_platform platform = {.alloc = &alloc};
         lp_plan *plan;
         assert_ok(&f, lp_bind(&plan, f.trace, NULL, list, count,

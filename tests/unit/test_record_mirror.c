@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Mirrors: what a framework tells the recorder about its storages, and what becomes of it. */
+#include "failing_memory.h"
 #include "mirror_testing.h"
 
 static void a_view_is_its_storage_and_strides(void **state)
@@ -156,25 +157,6 @@ static void destinations_of_one_storage_are_told_apart(void **state)
 
 /* ---- memory that runs out ---- */
 
-typedef struct failing {
-    int64_t calls, fail_at, live;
-} failing;
-
-static void *failing_resize(void *context, void *old, size_t bytes)
-{
-    failing *f = context;
-    if (bytes == 0) {
-        f->live -= old != NULL;
-        free(old);
-        return NULL;
-    }
-    if (++f->calls == f->fail_at)
-        return NULL;
-    void *block = realloc(old, bytes);
-    f->live += old == NULL && block != NULL;
-    return block;
-}
-
 /* Goes on whatever fails, as a framework's loader would. */
 static lp_status record_all(const lp_checkpoint *c, const lp_platform *platform)
 {
@@ -218,7 +200,7 @@ static void every_allocation_may_fail(void **state)
     lp_checkpoint *c = some_checkpoint();
     int64_t failures = 0;
     for (int64_t n = 1;; n++) {
-        failing f = {.fail_at = n};
+        failing_alloc f = {.fail_at = n};
         const lp_alloc alloc = {.size = sizeof alloc, .context = &f, .resize = failing_resize};
         const lp_platform platform = {.alloc = &alloc};
         const lp_status status = record_all(c, &platform);

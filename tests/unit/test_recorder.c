@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The recording API: what loaders written in C become. */
+#include "failing_memory.h"
 #include "test_recorder_run.h"
 
 /* A checkpoint that most tests share. */
@@ -532,18 +533,6 @@ static void scopes_share_a_trace(void **state)
 
 /* ---- memory ---- */
 
-typedef struct failing {
-    int64_t calls, fail_at;
-} failing;
-
-static void *resize_or_fail(void *context, void *old, size_t bytes)
-{
-    failing *f = context;
-    if (bytes > 0 && ++f->calls == f->fail_at)
-        return NULL;
-    return lp_alloc_default()->resize(lp_alloc_default()->context, old, bytes);
-}
-
 static lp_status record_something(const lp_checkpoint *c, const lp_platform *platform, lp_error *err)
 {
     lp_recorder *r = NULL;
@@ -571,11 +560,12 @@ static void every_allocation_may_fail(void **state)
     lp_checkpoint *c = small_checkpoint();
     int64_t n = 1;
     for (;; n++) {
-        failing f = {.fail_at = n};
-        const lp_alloc alloc = {.size = sizeof alloc, .context = &f, .resize = resize_or_fail};
+        failing_alloc f = {.fail_at = n};
+        const lp_alloc alloc = {.size = sizeof alloc, .context = &f, .resize = failing_resize};
         const lp_platform platform = {.alloc = &alloc};
         lp_error err = {0};
         const lp_status status = record_something(c, &platform, &err);
+        assert_int_equal(f.live, 0);
         if (status == LP_OK && f.calls < n)
             break;
         if (status != LP_E_MEMORY)
