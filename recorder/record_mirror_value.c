@@ -192,23 +192,39 @@ static lp_status set_aside(lp_mirror *m, uint32_t dest, lp_error *err)
     return LP_OK;
 }
 
-/* Another name of a destination that was replaced before: nothing is written twice. */
-static lp_status tie(lp_recorder *r, uint32_t dest, const char *tied_to, lp_error *err)
+static int64_t end_of(const lp_destination *row)
 {
-    const int64_t owner = lp_strings_find(&r->dest_names, tied_to, strlen(tied_to));
+    int64_t end = row->offset + lp_dtype_bits(row->dtype) / 8;
+    for (int32_t i = 0; i < row->ndim; i++) {
+        if (row->shape[i] == 0)
+            return row->offset;
+        end += (row->shape[i] - 1) * row->stride[i];
+    }
+    return end;
+}
+
+/* Into the storage of another one. *tied: it lies inside that one, so that nothing is to be written twice. */
+static lp_status join(lp_recorder *r, uint32_t dest, const char *with, bool *tied, lp_error *err)
+{
+    const int64_t owner = lp_strings_find(&r->dest_names, with, strlen(with));
     if (owner < 0)
-        return lp_fail_at(err, LP_E_UNKNOWN_NAME, tied_to, -1, "no destination '%s' is declared", tied_to);
-    r->dest[dest].row.storage = r->dest[owner].row.storage;
-    r->dest[dest].row.flags |= LP_DEST_TIED;
-    r->dest[owner].row.flags |= LP_DEST_TIED;
+        return lp_fail_at(err, LP_E_UNKNOWN_NAME, with, -1, "no destination '%s' is declared", with);
+    lp_destination *row = &r->dest[dest].row, *other = &r->dest[owner].row;
+    row->storage = other->storage;
+    *tied = other->offset <= row->offset && end_of(row) <= end_of(other);
+    if (*tied) {
+        row->flags |= LP_DEST_TIED;
+        other->flags |= LP_DEST_TIED;
+    }
     return LP_OK;
 }
 
 lp_status lp_mirror_rebind(lp_mirror *m, const char *file, int line, const char *name, const lp_strided *src,
-                           const char *tied_to, lp_error *err)
+                           const char *with, lp_error *err)
 {
     lp_recorder *r = m->recorder;
     const int64_t refusals = r->refusal_count;
+    bool tied = false;
     const int64_t dest = lp_strings_find(&r->dest_names, name, strlen(name));
     if (dest < 0 || src->storage < 0 || src->storage >= m->storages)
         return lp_fail_at(err, LP_E_UNKNOWN_NAME, name, -1, "no destination '%s' is declared", name);
@@ -217,12 +233,12 @@ lp_status lp_mirror_rebind(lp_mirror *m, const char *file, int line, const char 
     lp_status status = set_aside(m, (uint32_t)dest, &said);
     if (status == LP_OK)
         status = declare_again(m, (uint32_t)dest, src, &said);
-    if (status == LP_OK && tied_to != NULL)
-        status = tie(r, (uint32_t)dest, tied_to, &said);
+    if (status == LP_OK && with != NULL)
+        status = join(r, (uint32_t)dest, with, &tied, &said);
     const lp_tensor from = mirror_tensor(file, line, m, src);
     if (status != LP_OK) {
         rec_misuse_error(file, line, r, &said);
-    } else if (tied_to == NULL) {
+    } else if (!tied) {
         to = (lp_tensor){.recorder = r, .base = (uint32_t)dest, .kind = LP_TENSOR_DEST, .view = r->dest[dest].view};
         if (lp_is_valid(from))
             lp_copy_at(file, line, to, from);

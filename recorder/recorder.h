@@ -393,10 +393,11 @@ LP_API lp_status lp_mirror_refuse(lp_mirror *m, const char *file, int line, cons
 LP_API lp_status lp_mirror_require_close(lp_mirror *m, const char *file, int line, const lp_strided *a,
                                          const lp_strided *b, double rtol, const char *text, lp_error *err);
 
-/* The destination `name` (declared before) is `src` now, in a new storage of its own, or in that of `tied_to`, which
- * was replaced by a tensor of the same storage and needs no second copy. What it held is forgotten. */
+/* The destination `name` (declared before) is `src` now, in a new storage of its own, or in that of the destination
+ * `with`, which is a tensor of the same storage: where it lies inside that one it is tied to it, and needs no second
+ * copy. What it held is forgotten. */
 LP_API lp_status lp_mirror_rebind(lp_mirror *m, const char *file, int line, const char *name, const lp_strided *src,
-                                  const char *tied_to, lp_error *err);
+                                  const char *with, lp_error *err);
 
 /* Says that no loader writes the destination `name`, if nothing did: nothing will wait for it. To be called before the
  * recorder ends. Returns whether it was so. */
