@@ -9,7 +9,7 @@ SOURCES = $(shell git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh'
 SCRIPTS = $(shell git ls-files -co --exclude-standard '*.sh') .ci/setup .ci/run
 
 .DEFAULT_GOAL := all
-.PHONY: all setup test check-asan test-aarch64 coverage test-torch test-vllm demo lint format install clean help
+.PHONY: all setup test check-asan test-aarch64 coverage test-torch test-vllm demo lint analyse format install clean help
 
 all: $(BUILD)/build.ninja ## build; the program is build/loadplan
 	@cmake --build $(BUILD) -j $(JOBS) --target loadplan loadplan_shared
@@ -72,12 +72,23 @@ lint: ## formatting, shell scripts, house rules
 	@python3 tests/style/sources.py .
 	@python3 tests/style/dependency_direction.py .
 
+# gcc's analyser and clang-tidy read every C source of the program and the library; what they find is an error.
+DEEP_CHECKS = --checks=clang-analyzer-*,-clang-analyzer-security.insecureAPI.DeprecatedOrUnsafeBufferHandling
+
+analyse: ## static analysis without a finding (DEEP=1: by clang's analyser too, for a release)
+	@.ci/setup $(BUILD) clang-tidy
+	@cmake -S . -B $(BUILD)/analyse -G Ninja -DCMAKE_BUILD_TYPE=None -DLOADPLAN_DEVELOPER=ON -DLOADPLAN_CUDA=off -DLOADPLAN_TESTS=OFF \
+		-DCMAKE_C_COMPILER=gcc -DCMAKE_C_FLAGS="-O1 -DLOADPLAN_ANALYSE -Wno-unused-value" \
+		-DCMAKE_C_COMPILER_LAUNCHER=$(abspath tests/style/analyse.sh) \
+		"-DCMAKE_C_CLANG_TIDY=clang-tidy;--quiet$(if $(DEEP),;$(DEEP_CHECKS))" >$(BUILD)/analyse-configure.log
+	@cmake --build $(BUILD)/analyse -j $(JOBS) --target loadplan -- -k 0
+
 format: ## rewrite the sources by .clang-format
 	@clang-format -i $(SOURCES)
 
 install: $(BUILD)/build.ninja ## install program, library, headers below PREFIX
 	@cmake --build $(BUILD) -j $(JOBS)
-	@cmake --install $(BUILD)
+	@cmake --install $(BUILD) --prefix $(abspath $(PREFIX))
 
 clean: ## remove the build folder
 	@rm -rf $(BUILD)
