@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A line as a chain, the bytes behind it as sizes and as a permutation. What is accepted reads the same again, has a
+ * place for each element and none twice, moves bytes there and back, and is found again from its own permutation; a
+ * permutation that has a chain is that chain's.
+ */
+#include "layouts/layout.h"
+#include "tests/fuzz/demand.h"
+
+#include <string.h>
+
+enum { TEXT_BYTES = 1024, UNITS_MAX = 4096 };
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+
+static int64_t source_index(const lp_chain_form *form, const int64_t *index)
+{
+    int64_t flat = 0;
+    for (int32_t d = 0; d < form->chain.ndim; d++)
+        flat = flat * form->shape[d] + index[d];
+    return flat;
+}
+
+/* The permutation has a chain: it is what the chain says. */
+static void check_found(const lp_chain *found, const int64_t *place, int64_t count, const int64_t *shape)
+{
+    char text[TEXT_BYTES];
+    lp_chain again;
+    lp_chain_form form;
+    demand(lp_chain_text(found, text, sizeof text) < sizeof text);
+    demand(lp_chain_parse(&again, text, NULL) == LP_OK);
+    demand(lp_chain_resolve(&form, &again, shape, false, NULL) == LP_OK);
+    demand(form.units == count);
+    for (int64_t k = 0; k < count; k++) {
+        int64_t index[LP_CHAIN_DIMS];
+        demand(lp_chain_origin(&form, k, index) && source_index(&form, index) == place[k]);
+    }
+}
+
+static void check_places(const lp_chain_form *form)
+{
+    int64_t place[UNITS_MAX], seen = 0;
+    uint8_t in[UNITS_MAX], out[UNITS_MAX], back[UNITS_MAX];
+    for (int64_t k = 0; k < form->units; k++) {
+        int64_t index[LP_CHAIN_DIMS];
+        place[k] = -1;
+        if (!lp_chain_origin(form, k, index))
+            continue;
+        demand(lp_chain_locate(form, index) == k);
+        place[k] = source_index(form, index);
+        seen++;
+    }
+    demand(seen == form->source_units);
+    for (int64_t i = 0; i < form->source_units; i++)
+        in[i] = (uint8_t)(i * 37 + 1);
+    demand(lp_chain_apply(form, 8, in, out, NULL) == LP_OK);
+    for (int64_t k = 0; k < form->units; k++)
+        demand(out[k] == (place[k] < 0 ? 0 : in[place[k]]));
+    demand(lp_chain_undo(form, 8, out, back, NULL) == LP_OK);
+    demand(memcmp(in, back, (size_t)form->source_units) == 0);
+    if (seen == form->units) {
+        lp_chain found;
+        demand(lp_chain_identify(&found, place, seen, form->chain.ndim, form->shape, NULL) == LP_OK);
+        check_found(&found, place, seen, form->shape);
+    }
+}
+
+static void check_text(const char *line, const uint8_t *sizes, size_t count)
+{
+    char text[TEXT_BYTES], second[TEXT_BYTES];
+    lp_chain chain, again;
+    lp_chain_form form;
+    lp_error err = {0};
+    const lp_status status = lp_chain_parse(&chain, line, &err);
+    if (status != LP_OK) {
+        demand_error(status, &err);
+        demand(status == LP_E_ARGUMENT);
+        return;
+    }
+    demand(lp_chain_text(&chain, text, sizeof text) < sizeof text);
+    demand(lp_chain_parse(&again, text, &err) == LP_OK);
+    lp_chain_text(&again, second, sizeof second);
+    demand(strcmp(text, second) == 0);
+    int64_t shape[LP_CHAIN_DIMS];
+    for (int32_t d = 0; d < chain.ndim; d++)
+        shape[d] = (size_t)d < count ? sizes[d] : 1;
+    const lp_status resolved = lp_chain_resolve(&form, &chain, shape, true, &err);
+    if (resolved != LP_OK) {
+        demand_error(resolved, &err);
+        demand(resolved == LP_E_ARGUMENT || resolved == LP_E_LIMIT);
+    } else if (form.units <= UNITS_MAX) {
+        check_places(&form);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    char line[512];
+    size_t n = 0;
+    while (n < bytes && n < sizeof line - 1 && data[n] != '\n') {
+        line[n] = (char)data[n];
+        n++;
+    }
+    line[n] = '\0';
+    const uint8_t *const rest = data + (n < bytes ? n + 1 : n);
+    const size_t left = (size_t)(data + bytes - rest);
+    check_text(line, rest, left);
+    if (left < 2)
+        return 0;
+    int64_t place[256];
+    const int64_t count = left - 1 < 256 ? (int64_t)left - 1 : 256, rows = rest[0] > 0 ? rest[0] : 1;
+    const int64_t shape[2] = {rows, count / rows};
+    lp_chain found;
+    for (int64_t k = 0; k < count; k++)
+        place[k] = rest[1 + k];
+    if (lp_chain_identify(&found, place, count, 2, shape, NULL) == LP_OK)
+        check_found(&found, place, count, shape);
+    return 0;
+}
