@@ -6,7 +6,9 @@ a loader that has to be refused ends in `# refused`.
 """
 from __future__ import annotations
 
+import concurrent.futures
 import dataclasses
+import threading
 from typing import Callable
 
 import torch
@@ -26,6 +28,7 @@ class Case:
     refused: dict = dataclasses.field(default_factory=dict)  # name -> operation
     approximate: bool = False  # own-class arithmetic: compared within ulps
     untouched: tuple = ()  # names that the loader declines
+    undeclared: tuple = ()  # destinations that no trace can hold
 
 
 CASES: list[Case] = []
@@ -293,9 +296,9 @@ def row73_collects_names(d, name, w):
         d["qkv"].data.copy_(torch.cat([_held.pop(n) for n in ("q", "r", "s")], dim=0))
 
 
-@case({"scale": (F32, (1,))}, {"scale": (F32, (4,))}, "", refused={"scale": "item"})
+@case({"scale": (F32, (1,))}, {"scale": (F32, (4,))}, "replicate")
 def row73_host_scalar(d, name, w):
-    d["scale"].data.fill_(w.item())  # refused
+    d["scale"].data.fill_(w.item())
 
 
 @case({"k_proj": (BF16, (4, 4))}, {"k_proj": (BF16, (4, 4)), "bias": (BF16, (4,))}, "copy fill")
@@ -440,3 +443,125 @@ def multiplies_source(d, name, w):
     if name == "w":
         w.mul_(2)  # refused
     d[name].data.copy_(w)
+
+
+# ---- other engines' and frameworks' ways
+
+
+@case({"w": (F32, (4, 4))}, {"w": (F32, (4, 4))}, "copy")
+def writes_to_out(d, name, w):
+    torch.index_select(w, 0, torch.tensor([3, 2, 1, 0]), out=d["w"].data)
+
+
+@case({"w": (F32, (4, 4))}, {"w": (F32, (4, 4))}, "", derives=1)
+def computes_into_out(d, name, w):
+    torch.mul(w, 2.0, out=d["w"].data)
+
+
+@case({"w": (F32, (4, 4)), "v": (F32, (4, 4))}, {"w": (F32, (4, 4)), "v": (F32, (4, 4))}, "copy", refused={"w": "sort"})
+def refused_into_out(d, name, w):
+    if name == "w":
+        torch.sort(w, out=(d["w"].data, torch.empty(0, dtype=torch.int64)))  # refused
+    else:
+        d["v"].data.copy_(w)
+
+
+@case({"w": (BF16, (3, 4))}, {"w": (BF16, (5, 4))}, "copy fill")
+def pads_with_zeros_of_its_kind(d, name, w):
+    d["w"].data.copy_(torch.cat([w, w.new_zeros(1, 4), torch.zeros_like(w[:1])]))
+
+
+@case({"w": (torch.complex64, (4, 3))}, {"r": (F32, (4, 3)), "w": (torch.complex64, (4, 3)), "i": (F32, (4, 3))}, "copy")
+def complex_views(d, name, w):
+    d["w"].data.copy_(w)
+    d["r"].data.copy_(torch.view_as_real(w)[..., 0])
+    d["i"].data.copy_(w.imag)
+
+
+@case({"w": (torch.complex64, (4,))}, {"w": (torch.complex64, (4,))}, "", refused={"w": "copy_"})
+def conjugated(d, name, w):
+    d["w"].data.copy_(w.conj())  # refused
+
+
+@case({"w": (torch.complex64, (4,))}, {"w": (F32, (4,))}, "", refused={"w": "copy_"})
+def negated_view(d, name, w):
+    d["w"].data.copy_(w.conj().imag)  # refused
+
+
+@case({"w": (torch.complex64, (4,))}, {"w": (torch.complex128, (4,))}, "", refused={"w": "copy_"}, undeclared=("w",))
+def dtype_without_a_name(d, name, w):
+    d["w"].data.copy_(w)  # refused
+
+
+@case({"w": (F32, (4, 6))}, {"w": (F32, (2, 6))}, "copy")
+def through_dlpack(d, name, w):
+    d["w"].data.copy_(torch.from_dlpack(w[1:])[1:])
+
+
+@case({"w": (F32, (4,)), "v": (F32, (4,))}, {"w": (F32, (4,)), "v": (F32, (4,))}, "copy", refused={"w": "all"})
+def asserts_about_values(d, name, w):
+    if name == "w" and not (w < 1e9).all():  # refused
+        raise ValueError("values are too large")
+    d[name].data.copy_(w)
+
+
+@case({"w": (F32, (4, 6))}, {"w": (F32, (4, 6))}, "copy")
+def on_a_thread(d, name, w):
+    thread = threading.Thread(target=lambda: d["w"].data.copy_(w))
+    thread.start()
+    thread.join()
+
+
+_pool = concurrent.futures.ThreadPoolExecutor(2)  # older than any recording
+
+
+@case({"w": (F32, (4, 6)), "v": (F32, (4, 6))}, {"w": (F32, (4, 3)), "v": (F32, (4, 3))}, "copy", refused={"w": "item"})
+def on_an_executor(d, name, w):
+    def work():
+        if name == "w":
+            w[0, 0].item()  # refused
+        d[name].data.copy_(w[:, 3:])
+    _pool.submit(work).result()
+
+
+@case({"w": (F32, (4, 6)), "v": (F32, (4, 6))}, {"w": (F32, (4, 6)), "v": (F32, (4, 6))}, "copy")
+def copies_onto_itself(d, name, w):
+    d[name].data.copy_(w)
+    for t in d.values():
+        t.data.copy_(t.data)
+
+
+@case({"s": (F32, ()), "n": (I64, (1,)), "t": (F32, (1,))}, {"s": (BF16, (1,)), "n": (I64, ()), "t": (F32, (2, 3))}, "cast copy")
+def scalars_through_python(d, name, w):
+    if name == "t":
+        d["t"].data[1, 2] = w.item()
+    else:
+        d[name].data.fill_(w.item())
+
+
+@case({"s": (F32, ()), "v": (F32, (4,))}, {"s": (F32, ()), "v": (F32, (4,))}, "copy", refused={"s": "item"})
+def scalar_that_is_kept(d, name, w):
+    if name == "s":
+        scale = w.item()  # refused
+        d["s"].data.fill_(scale)
+        d["v"].data.narrow(0, 0, 1)
+        d["s"].data.fill_(scale)
+    else:
+        d["v"].data.copy_(w)
+
+
+@case({"s": (F32, ()), "v": (F32, (4,))}, {"s": (F32, ()), "v": (F32, (4,))}, "copy", refused={"s": "item"})
+def scalar_that_is_looked_at(d, name, w):
+    if name == "s":
+        scale = w.item()  # refused
+        d["s"].data.fill_(scale if scale > 0 else 1.0)
+    else:
+        d["v"].data.copy_(w)
+
+
+@case({"s": (F32, ()), "v": (F32, (4,))}, {"s": (F32, ()), "v": (F32, (4,))}, "copy", refused={"s": "item"})
+def scalar_in_a_list(d, name, w):
+    if name == "s":
+        d["s"].data.copy_(torch.tensor([w.item()])[0])  # refused
+    else:
+        d["v"].data.copy_(w)

@@ -4,7 +4,7 @@ import os
 import tempfile
 import unittest
 
-os.environ.update(HF_HUB_OFFLINE="1", HF_DEACTIVATE_ASYNC_LOAD="1")  # one thread: a recording sees its own
+os.environ.update(HF_HUB_OFFLINE="1")
 
 import torch  # noqa: E402
 import transformers  # noqa: E402

@@ -46,6 +46,8 @@ def _say(trace, path: str) -> int:
     print(f"{path}: {kinds}; {derives} derives, {len(refused)} refusals")
     if trace.rebound:
         print(f"  rebound: {len(trace.rebound)} tensors are others after the load, such as '{trace.rebound[0]}'")
+    for what in trace.unrecorded:
+        print(f"  not recorded: {what}")
     for place in sorted({(r["operation"], r["reason"], r["file"], r["line"]) for r in refusals}, key=str):
         names = sorted({r["name"] for r in refusals if (r["operation"], r["reason"], r["file"], r["line"]) == place})
         print(f"  {place[0]} ({place[1]}) at {place[2]}:{place[3]}: '{names[0]}'"

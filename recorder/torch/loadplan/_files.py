@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 
@@ -29,8 +30,8 @@ class _Slice:
 class _Opened:
     """safe_open() of one file of the checkpoint."""
 
-    def __init__(self, recording, names: dict[str, int]):
-        self._recording, self._names = recording, names
+    def __init__(self, recording, names: dict[str, int], really):
+        self._recording, self._names, self._really = recording, names, really
 
     def __enter__(self):
         return self
@@ -45,7 +46,8 @@ class _Opened:
         return sorted(self._names, key=self._names.get)
 
     def metadata(self):
-        return {"format": "pt"}
+        with self._really() as opened:
+            return opened.metadata()
 
     def form(self, name: str):
         tensor = self._recording.catalogue(name)
@@ -54,13 +56,25 @@ class _Opened:
     def get_tensor(self, name: str):
         return self._recording.tensor(name)
 
+    def get_tensors(self) -> dict:
+        return {name: self._recording.tensor(name) for name in self.offset_keys()}
+
     def get_slice(self, name: str) -> _Slice:
         return _Slice(self, name)
 
 
+def _names_in(data: bytes) -> set[str]:
+    """Of the tensors in the bytes of a safetensors file."""
+    try:
+        header = json.loads(data[8:8 + int.from_bytes(data[:8], "little")])
+        return set(header) - {"__metadata__"}
+    except (ValueError, TypeError):
+        return set()  # the real function says what is wrong with it
+
+
 # There are thousands of modules, and few change after they were imported: by address of their members, how many there
 # were, and which were safe_open.
-_looked_at: dict[int, tuple[int, list[str]]] = {}
+_looked_at: dict[tuple[int, int], tuple[int, list[str]]] = {}
 
 
 def _names_of(module, wanted) -> list[str]:
@@ -68,39 +82,53 @@ def _names_of(module, wanted) -> list[str]:
     members = getattr(module, "__dict__", None)
     if not isinstance(members, dict):
         return []
-    count, names = _looked_at.get(id(members), (-1, []))
+    count, names = _looked_at.get((id(members), id(wanted)), (-1, []))
     if count != len(members):
         names = [name for name, value in list(members.items()) if value is wanted]
-        _looked_at[id(members)] = len(members), names
+        _looked_at[id(members), id(wanted)] = len(members), names
     return [name for name in names if members.get(name) is wanted]
 
 
 class Files:
-    """Replaces safetensors.safe_open, wherever it was imported to, for the files of a recording's checkpoint."""
+    """Replaces safetensors.safe_open and safetensors.torch.load, wherever they were imported to, for the files of a
+    recording's checkpoint."""
 
     def __init__(self, recording):
         self._recording = recording
+        self._files: dict[str, dict[str, int]] = {}
         self._replaced: list[tuple[object, str, object]] = []
 
     def __enter__(self) -> None:
-        safetensors = sys.modules.get("safetensors")
-        if safetensors is None:
-            return
-        original = safetensors.safe_open
-        files = {os.path.realpath(path): names for path, names in self._recording.files().items()}
+        try:
+            import safetensors.torch
+        except ImportError:
+            return  # then nobody opens such files by it
+        recording, original, original_load = self._recording, safetensors.safe_open, safetensors.torch.load
+        files = self._files = {os.path.realpath(path): names for path, names in recording.files().items()}
 
-        def safe_open(filename, framework="pt", device="cpu", *arguments, **options):
+        def safe_open(filename, framework="pt", *arguments, **options):
             names = files.get(os.path.realpath(os.fsdecode(filename)))
-            if names is None:
-                return original(filename, framework, device, *arguments, **options)
-            return _Opened(self._recording, names)
+            if names is None or framework not in ("pt", "torch", "pytorch"):
+                return original(filename, framework, *arguments, **options)
+            return _Opened(recording, names, lambda: original(filename, framework))
 
+        def load(data):
+            wanted = _names_in(data) if files else ()
+            if not wanted or all(wanted != names.keys() for names in files.values()):
+                return original_load(data)
+            return {name: recording.tensor(name) for name in sorted(wanted)}
+
+        self._replace(original, safe_open)
+        self._replace(original_load, load)
+
+    def _replace(self, original, by) -> None:
         for module in list(sys.modules.values()):
             for name in _names_of(module, original):
                 self._replaced.append((module, name, original))
-                setattr(module, name, safe_open)
+                setattr(module, name, by)
 
     def __exit__(self, *_) -> None:
+        self._files.clear()  # a module that was imported meanwhile may keep what stood in
         for module, name, original in self._replaced:
             setattr(module, name, original)
         self._replaced.clear()

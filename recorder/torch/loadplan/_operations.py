@@ -15,12 +15,13 @@ A handler is called with the recording, the operation and its arguments, and ret
 
 from __future__ import annotations
 
+import functools
 from array import array
 
 import torch
 from torch.utils._pytree import tree_flatten, tree_map
 
-from ._storages import DESTINATION, NUMBER
+from ._storages import DESTINATION, NUMBER, SOURCE
 
 aten = torch.ops.aten
 HANDLERS: dict = {}
@@ -139,6 +140,12 @@ def adopt(rec, tensor: torch.Tensor) -> None:
         write_constant(rec, whole, whole.clone())
 
 
+def same_place(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Of two tensors of one storage."""
+    form = lambda t: (t.dtype, t.storage_offset(), t.size(), t.stride(), t.is_conj(), t.is_neg())  # noqa: E731
+    return form(a) == form(b)
+
+
 def write(rec, dst: torch.Tensor, src: torch.Tensor) -> None:
     if not isinstance(src, torch.Tensor):
         src = torch.tensor(src)  # x.copy_(1.0)
@@ -146,7 +153,12 @@ def write(rec, dst: torch.Tensor, src: torch.Tensor) -> None:
         src.expand(dst.shape)  # torch's own error when it does not fit
     storages = rec.storages
     number, source = storages.number_of(dst), storages.number_of(src)
-    if source is not None and (storages.kind[source] != DESTINATION or storages.is_loaded(src)):
+    if number == source and number is not None and same_place(dst, src):
+        return
+    kind = storages.kind[source] if source is not None else 0
+    if kind == SOURCE:
+        storages.touch(source)
+    if source is not None and (kind != DESTINATION or storages.is_loaded(src)):
         if number is None:
             adopt(rec, dst)
             number = storages.number_of(dst)
@@ -434,7 +446,14 @@ def probe(rec, operation, args, kwargs):
 # ---- everything else
 
 
-def refuse_all(rec, operation, args, kwargs):
+def written_by(operation, args, kwargs) -> list[torch.Tensor]:
+    """The tensors that an operation writes to, by its schema."""
+    given = [args[i] if i < len(args) else kwargs.get(a.name) for i, a in enumerate(operation._schema.arguments)
+             if a.alias_info is not None and a.alias_info.is_write]
+    return tensors_of(given, {})
+
+
+def refuse_all(rec, operation, args, kwargs, reason="is neither a view, a copy nor a computation that a derive can say"):
     """The names that the operands read are refused; results hold their place."""
     storages = rec.storages
     given = tensors_of(args, kwargs)
@@ -442,15 +461,14 @@ def refuse_all(rec, operation, args, kwargs):
     if not loaded:
         return run(operation, args, kwargs)
     name = operation.name().removeprefix("aten::").partition(".")[0]
-    reason = "is neither a view, a copy nor a computation that a derive can say"
-    written = [args[i] for i, a in enumerate(operation._schema.arguments)
-               if i < len(args) and a.alias_info is not None and a.alias_info.is_write and isinstance(args[i], torch.Tensor)]
+    written = written_by(operation, args, kwargs)
     if written:
         for t in written:
             if storages.number_of(t) is None:
                 adopt(rec, t)
             storages.refuse(name, reason, loaded, t)
-        return args[0] if operation._schema.returns else None
+        returned = len(operation._schema.returns)
+        return None if returned == 0 else written[0] if returned == 1 else tuple(written[:returned])
     try:
         form = form_of(operation, args, kwargs)
     except (RuntimeError, NotImplementedError, TypeError):
@@ -471,15 +489,22 @@ def _hold(rec, name, reason, loaded, form):
 
 
 # Not views by their schemas, but they share storage or ask for geometry only.
-_PASS = {"_unsafe_view", "lift_fresh", "set_", "resize_", "is_pinned", "sym_size", "sym_stride", "sym_numel",
+_PASS = {"_unsafe_view", "set_", "resize_", "is_pinned", "sym_size", "sym_stride", "sym_numel",
          "sym_storage_offset", "is_contiguous", "dim", "size", "stride", "record_stream", "_has_compatible_shallow_copy_type",
          "_version", "is_same_size", "lift", "_reshape_alias", "requires_grad_", "rename_", "swap_", "detach_", "as_strided_",
          "transpose_", "t_", "squeeze_", "unsqueeze_", "_nested_tensor_storage_offsets", "data"}
+# Only the form of what they are given counts.
+_LIKE = {"zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "randint_like", "new_zeros", "new_ones", "new_full"}
 _EMPTY = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted"}
 
 
 def _pass(rec, operation, args, kwargs):
     return operation(*args, **kwargs)
+
+
+@handles("lift_fresh")
+def _lift(rec, operation, args, kwargs):
+    return run(operation, args, kwargs)  # no view, for a number that may have become this tensor
 
 
 def _empty(rec, operation, args, kwargs):
@@ -488,6 +513,36 @@ def _empty(rec, operation, args, kwargs):
     if made.device.type == "cpu" and made.layout is torch.strided and made.numel() > 0:
         made.untyped_storage().fill_(0)
     return made
+
+
+@functools.cache
+def without_out(operation):
+    """mul.Tensor of mul.out: the overload of the same arguments that returns what `out` gets, or None."""
+    form = lambda overload: [(a.name, str(a.type)) for a in overload._schema.arguments if not a.is_out]  # noqa: E731
+    packet = operation.overloadpacket
+    for name in packet.overloads():
+        other = getattr(packet, name)
+        if other is not operation and form(other) == form(operation) and not any(a.is_out for a in other._schema.arguments):
+            return other
+    return None
+
+
+def _out(rec, operation, args, kwargs):
+    """op(.., out=x) is x.copy_(op(..))."""
+    given = {a.name for a in operation._schema.arguments if a.is_out}
+    if not any(rec.storages.is_loaded(t) for t in tensors_of(args, {k: v for k, v in kwargs.items() if k not in given})):
+        if any(rec.storages.number_of(t) is not None for t in written_by(operation, args, kwargs)):
+            return refuse_all(rec, operation, args, kwargs)
+        return run(operation, args, kwargs)
+    plain = without_out(operation)
+    if plain is None or len(given) != 1:
+        return refuse_all(rec, operation, args, kwargs)
+    out = kwargs[given.pop()]
+    made = (HANDLERS.get(plain) or handler_of(plain))(rec, plain, args, {k: v for k, v in kwargs.items() if v is not out})
+    if out.shape != made.shape and out.numel() == 0:
+        out.resize_(made.shape)
+    write(rec, out, made)
+    return out
 
 
 def handler_of(operation):
@@ -500,4 +555,8 @@ def handler_of(operation):
         return _pass
     if packet in _EMPTY:
         return _empty
+    if packet in _LIKE:
+        return _pass
+    if any(a.is_out for a in schema.arguments):
+        return _out
     return refuse_all

@@ -8,6 +8,8 @@ import functools
 import os
 import re
 import threading
+import warnings
+from itertools import repeat
 from typing import Callable, Iterator, Mapping
 
 import torch
@@ -16,40 +18,64 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ._files import Files
 from ._library import LoadplanError, RecorderOptions, check, lib, scope_of
 from . import _values  # noqa: F401: registers its handlers
-from ._operations import HANDLERS, _pass, handler_of
-from ._storages import DESTINATION, NUMBER, OTHER, SOURCE, Storages, raw_storage
+from ._numbers import Numbers
+from ._operations import HANDLERS, _pass, handler_of, refuse_all
+from ._storages import DESTINATION, NUMBER, OTHER, SOURCE, Storages, Unsayable, plain, raw_storage
+from ._threads import Threads
 from ._trace import Trace
 
 _BUFFER, _TIED = 8, 2
+_PLAIN = torch.Tensor.__torch_dispatch__
+
+
+class _Ended(dict):
+    """Handlers after the recording."""
+
+    def get(self, operation, default=None):
+        return _pass
 
 
 class _Dispatch(TorchDispatchMode):
+    """One for each thread."""
+
     def __init__(self, recording: "Recording"):
         super().__init__()
         self._recording, self._handler = recording, dict(HANDLERS)
+        recording.dispatches.append(self)
+
+    def end(self) -> None:
+        """A thread may outlive the recording: from now on its operations are PyTorch's."""
+        self._handler = _Ended()
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False  # the wrapper that this avoids costs more than a view
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if types and any(hasattr(kind, "__tensor_flatten__") for kind in types):
+            return NotImplemented  # a tensor made of tensors: its own operations on those are seen
         handler = self._handler.get(func)
-        if handler is _pass:
-            return func(*args, **(kwargs or {}))
         if handler is None:
             handler = self._handler[func] = handler_of(func)
-        with torch._C.DisableTorchFunctionSubclass():
-            return handler(self._recording, func, args, kwargs or {})
+        if handler is _pass:
+            return func(*args, **(kwargs or {}))
+        with self._recording.lock, torch._C.DisableTorchFunctionSubclass():
+            try:
+                if self._recording.numbers.pending and (done := self._recording.numbers.before(func, args)) is not None:
+                    return done
+                return handler(self._recording, func, args, kwargs or {})
+            except Unsayable as what:
+                return refuse_all(self._recording, func, args, kwargs or {}, f"is done to {what}")
 
 
 class _HostReads:
     """What reads values without an operation that a dispatch mode sees. A function mode would see it too, but it costs
-    every call of torch a detour; these three methods are replaced while a recording lasts."""
+    every call of torch a detour; these few methods are replaced while a recording lasts."""
 
-    _NAMES = {"numpy": "numpy", "tolist": "tolist", "__array__": "numpy"}
+    _NAMES = {"numpy": "numpy", "tolist": "tolist", "__array__": "numpy", "item": "item"}
 
     def __init__(self, recording: "Recording"):
-        self._recording, self._thread = recording, threading.get_ident()
+        self._recording = recording
         self._before: dict = {}
 
     def _replace(self, name: str, operation: str) -> None:
@@ -58,12 +84,13 @@ class _HostReads:
         @functools.wraps(before)
         def read(tensor, *args, **kwargs):
             recording = self._recording
-            if threading.get_ident() == self._thread:
-                with torch._C.DisableTorchFunctionSubclass():
-                    if recording.storages.is_loaded(tensor):
-                        recording.host_read(operation, [tensor])
-                        narrow = tensor.dtype.is_floating_point and tensor.dtype.itemsize < 2
-                        tensor = torch.ones(tensor.shape, dtype=torch.float32 if narrow else tensor.dtype)
+            with recording.lock, torch._C.DisableTorchFunctionSubclass():
+                if type(tensor).__torch_dispatch__ is _PLAIN and recording.storages.is_loaded(tensor):
+                    if name == "item" and (number := recording.numbers.item(tensor)) is not None:
+                        return number
+                    recording.host_read(operation, [tensor])
+                    narrow = tensor.dtype.is_floating_point and tensor.dtype.itemsize < 2
+                    tensor = torch.ones(tensor.shape, dtype=torch.float32 if narrow else tensor.dtype)
             return before(tensor, *args, **kwargs)
 
         self._before[name] = torch.Tensor.__dict__.get(name)
@@ -92,6 +119,11 @@ def _span(tensor: torch.Tensor) -> tuple[int, int]:
     return lo * item, (lo + reach + 1) * item
 
 
+def _holds(one: tuple, other: tuple) -> bool:
+    """Whether `one` spans all of `other`: (name, tensor, span, ...) of one storage."""
+    return one[2][0] <= other[2][0] and other[2][1] <= one[2][1]
+
+
 class Recording:
     """A recording in progress: a context manager; inside it everything that torch does on this thread is seen.
 
@@ -105,7 +137,10 @@ class Recording:
                  configuration: str = "", target: str = "", initial=(), **scope):
         self.trace: Trace | None = None
         self.rebound: list[str] = []  # after the block: destinations that are other tensors than at its beginning
-        self.current = -1  # catalogue index of the name that the loader was given last
+        self.lock = threading.RLock()  # handlers run one at a time
+        self.dispatches: list[_Dispatch] = []
+        self.numbers = Numbers(self)
+        self.yes: set[int] = set()  # storages of refused truth values whose neutral value is yes
         self._read: set[int] = set()  # names that were current when the host read values
         self._recorder, self._checkpoint = c.c_void_p(), c.c_void_p()
         self.storages: Storages | None = None
@@ -128,7 +163,7 @@ class Recording:
         except BaseException:
             self.close()
             raise
-        self._modes = (_HostReads(self), Files(self), _Dispatch(self))
+        self._modes = (_HostReads(self), Files(self), Threads(lambda: _Dispatch(self)), _Dispatch(self))
 
     # -- destinations
 
@@ -148,6 +183,10 @@ class Recording:
 
     def _now(self) -> Iterator[tuple[str, torch.Tensor, int]]:
         """Parameters, then buffers, as they are now."""
+        for name, tensor, flags in self._registered():
+            yield from ((part, inner, flags) for part, inner in plain(name, tensor))
+
+    def _registered(self) -> Iterator[tuple[str, torch.Tensor, int]]:
         yield from ((name, tensor, 0) for name, tensor in self._tensors.items())
         for prefix, module in self._modules:
             for name, tensor in module.named_parameters(remove_duplicate=False):
@@ -161,7 +200,7 @@ class Recording:
             for path, part in module.named_modules(remove_duplicate=False):
                 for name, value in vars(part).items():
                     if isinstance(value, torch.Tensor):
-                        yield prefix + (path + "." if path else "") + name, value
+                        yield from plain(prefix + (path + "." if path else "") + name, value)
 
     @staticmethod
     def _is_declarable(tensor: torch.Tensor) -> bool:
@@ -186,6 +225,15 @@ class Recording:
         self._add_destinations(destinations)
 
     # -- checkpoint tensors
+
+    @property
+    def current(self) -> int:
+        """Catalogue index of the name that this thread was given last, or works on; -1: none."""
+        return self.storages.current.get(threading.get_ident(), -1)
+
+    @current.setter
+    def current(self, index: int) -> None:
+        self.storages.current[threading.get_ident()] = index
 
     def catalogue(self, name: str):
         """The header's entry of a checkpoint tensor."""
@@ -232,8 +280,8 @@ class Recording:
         index = self._indices.get(name)
         if index is None:
             raise LoadplanError(f"no checkpoint tensor '{name}'", "LP_E_UNKNOWN_NAME")
-        self.current = index
-        with torch._C._DisableTorchDispatch():
+        with self.lock, torch._C._DisableTorchDispatch():
+            self.current = index
             made = self._given.get(index)
             if made is not None:
                 return made.detach()  # a tensor object of its own: attributes that a loader hangs on it are its own
@@ -257,8 +305,8 @@ class Recording:
             return False
         return value.numel() <= 1 or bool((value == value.reshape(-1)[:1]).all())
 
-    def mark_read(self) -> None:
-        self._read.add(self.current)
+    def mark_read(self, current: int | None = None) -> None:
+        self._read.add(self.current if current is None else current)
 
     def values_were_read_elsewhere(self) -> bool:
         return bool(self._read - {self.current})
@@ -272,41 +320,86 @@ class Recording:
         if self.current >= 0:
             self.storages.refuse(operation, reason, [self._given[self.current]], dst)
         else:
-            self.storages.unrecorded += 1
+            self.storages.unrecorded.append(f"{operation}: {reason}")
 
     def constant_unsayable(self, dst: torch.Tensor) -> None:
         self.refuse_current("copy_", "writes a constant that is not a few stretches of equal elements", dst)
 
     # -- the end
 
+    def _elsewhere(self, name: str, tensor: torch.Tensor) -> bool:
+        """Whether a destination lies in another one's memory now, or in its own in another form."""
+        was = self._declared[name]
+        return raw_storage(was)._cdata != raw_storage(tensor)._cdata or (
+            was.storage_offset(), was.size(), was.stride(), was.dtype) != (
+            tensor.storage_offset(), tensor.size(), tensor.stride(), tensor.dtype)
+
+    def _moved(self, now: list[tuple[str, torch.Tensor, int]]) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+        """Destinations that other destinations' memory or another view of their own stands for now: what they hold, set
+        aside before anything is replaced; and those that are tied to one that stays."""
+        storages, held, tied, copies = self.storages, {}, {}, {}
+        stays: dict[int, list] = {}
+        moves = []
+        for name, tensor, _ in now:
+            number = storages.number_of(tensor)
+            if name not in self._declared or number is None or storages.kind[number] != DESTINATION:
+                continue
+            if self._elsewhere(name, tensor):
+                moves.append((name, tensor))
+            else:
+                stays.setdefault(number, []).append((name, _span(tensor)))
+        for name, tensor in moves:
+            storage, (lo, hi) = raw_storage(tensor), _span(tensor)
+            owner = next((other for other, (first, last) in stays.get(storages.number_of(tensor), ()) if first <= lo and hi <= last),
+                         None)
+            if owner is not None and owner != name:
+                held[name], tied[name] = tensor, owner
+                continue
+            if storage._cdata not in copies:
+                copies[storage._cdata] = self.storages.memory.storage(storage.nbytes())
+                storages.temporary(copies[storage._cdata])
+            held[name] = torch.empty(0, dtype=tensor.dtype).set_(copies[storage._cdata], tensor.storage_offset(), tensor.size(),
+                                                                 tensor.stride())
+            if storages.is_loaded(tensor):
+                storages.copy(held[name], tensor)
+        return held, tied
+
     def _rebound(self) -> None:
         """Destinations that are other tensors now, and tensors that became destinations on the way."""
         storages = self.storages
         now = [(name, tensor, flags) for name, tensor, flags in self._now()]
         now += [(name, tensor, _BUFFER) for name, tensor in self._attributes()]
-        late: dict[int, tuple[torch.UntypedStorage, list]] = {}  # by storage: a stand-in, and what is declared in it
-        replaced: dict[int, list] = {}  # by storage: names and spans
+        now = [(name, tensor.detach(), flags) for name, tensor, flags in now if self._is_declarable(tensor)]
+        moved, tied = self._moved(now)
+        shared: dict[int, list] = {}  # by storage: names, what they are now, spans, flags
         for name, tensor, flags in now:
-            if not self._is_declarable(tensor):
-                continue
-            tensor = tensor.detach()
+            tensor = moved.get(name, tensor)
             number = storages.number_of(tensor)
-            if number is None or storages.kind[number] == DESTINATION:
+            if number is None or (storages.kind[number] == DESTINATION and name not in tied):
                 continue
-            storage, span = raw_storage(tensor), _span(tensor)
-            if name not in self._declared:
-                form, held = late.setdefault(storage._cdata, (torch.UntypedStorage(storage.nbytes(), device="meta"), []))
-                self._declare(name, torch.empty(0, dtype=tensor.dtype, device="meta").set_(
-                    form, tensor.storage_offset(), tensor.size(), tensor.stride()), flags)
-                if not any(lo <= span[0] and span[1] <= hi for lo, hi in held):
-                    storages.copy(self._declared[name], tensor)
-                held.append(span)
-                continue
-            holder = next((other for other, (lo, hi) in replaced.get(storage._cdata, ()) if lo <= span[0] and span[1] <= hi),
-                          None)
-            storages.rebind(name, tensor, holder)
-            self.rebound.append(name)
-            replaced.setdefault(storage._cdata, []).append((name, span))
+            shared.setdefault(raw_storage(tensor)._cdata, []).append((name, tensor, _span(tensor), flags))
+        for group in shared.values():
+            group.sort(key=lambda x: x[2][0] - x[2][1])  # the one that holds others first
+            replaced = [x for x in group if x[0] in self._declared]
+            self._late([x for x in group if x[0] not in self._declared and not any(map(_holds, replaced, repeat(x)))])
+            owner = next((x[0] for x in group if x[0] in self._declared and x not in replaced), None)
+            for name, tensor, _, _ in replaced:
+                storages.rebind(name, tensor, tied.get(name, owner))
+                self.rebound.append(name)
+                owner = owner or name
+
+    def _late(self, group: list) -> None:
+        """Tensors of one storage that became destinations on the way."""
+        held: list = []
+        for one in group:
+            name, tensor, _, flags = one
+            if not held:
+                form = torch.UntypedStorage(raw_storage(tensor).nbytes(), device="meta")
+            self._declare(name, torch.empty(0, dtype=tensor.dtype, device="meta").set_(
+                form, tensor.storage_offset(), tensor.size(), tensor.stride()), flags)
+            if not any(map(_holds, held, repeat(one))):
+                self.storages.copy(self._declared[name], tensor)
+            held.append(one)
 
     def __enter__(self) -> "Recording":
         for mode in self._modes:
@@ -316,8 +409,11 @@ class Recording:
     def __exit__(self, kind, value, traceback) -> None:
         for mode in reversed(self._modes):
             mode.__exit__(kind, value, traceback)
+        for dispatch in self.dispatches:
+            dispatch.end()
         try:
             if kind is None:
+                self.numbers.end()
                 with torch._C.DisableTorchFunctionSubclass():
                     self._rebound()
                 for name in self._optional:
@@ -327,10 +423,14 @@ class Recording:
                 check(lib.lp_recorder_finish, self._recorder, c.byref(handle))
                 self.trace = Trace(handle.value)
                 self.trace.rebound = tuple(self.rebound)
+                self.trace.unrecorded = tuple(dict.fromkeys(self.storages.unrecorded))
+                for what in self.trace.unrecorded:
+                    warnings.warn(f"a write is not in the trace: {what}", stacklevel=2)
         finally:
             self.close()
 
     def close(self) -> None:
+        self.numbers.forget()
         if self.storages is not None:
             self.storages.close()
         recorder, self._recorder = self._recorder, None

@@ -14,7 +14,7 @@ import torch
 from ._library import (BindOptions, Buffer, DestinationMemory, LoadplanError, RawReport, SessionOptions, check, lib,
                        scope_of)
 from ._files import DTYPES
-from ._storages import NUMBER, raw_storage
+from ._storages import NUMBER, plain, raw_storage
 from ._trace import Trace
 
 _MODES = {"cold": 0, "direct": 1, "layerwise": 2, "meta": 4}
@@ -47,17 +47,17 @@ def named_tensors(destinations) -> dict[str, torch.Tensor]:
     found: dict[str, torch.Tensor] = {}
     for name, value in ({"": destinations} if isinstance(destinations, torch.nn.Module) else destinations).items():
         if isinstance(value, torch.Tensor):
-            found[name] = value
+            found.update(plain(name, value))
             continue
         prefix = name + "." if name else ""
         for path, part in value.named_modules(remove_duplicate=False):
             here = prefix + (path + "." if path else "")
             for key, tensor in vars(part).items():
                 if isinstance(tensor, torch.Tensor):
-                    found[here + key] = tensor
+                    found.update(plain(here + key, tensor))
             for key, tensor in (*part._buffers.items(), *part._parameters.items()):
                 if tensor is not None:
-                    found[here + key] = tensor
+                    found.update(plain(here + key, tensor))
     return found
 
 

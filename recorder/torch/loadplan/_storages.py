@@ -9,10 +9,13 @@ loader that asks for the device down its ordinary branch.
 
 from __future__ import annotations
 
+import bisect
 import ctypes as c
 import mmap
+import os
 import sys
 from array import array
+from threading import get_ident
 
 import torch
 
@@ -30,6 +33,11 @@ _PACKED_F4 = getattr(torch, "float4_e2m1fn_x2", None)
 if _PACKED_F4 is not None:
     NUMBER[_PACKED_F4] = 5  # two codes in a byte: seen as bytes
 _F4, _F6 = 2, (3, 4)
+
+
+class Unsayable(Exception):
+    """What a tensor is that no byte map can say; the operation is refused."""
+
 
 SOURCE, DESTINATION, OTHER = 1, 2, 3
 
@@ -57,6 +65,8 @@ class Memory:
 
     def __init__(self):
         self._map, self._used, self._size = None, 0, 0
+        self._begins: list[int] = []  # addresses of chunks
+        self._chunks: dict[int, tuple[list[int], list[torch.UntypedStorage]]] = {}  # by address: what lies in it, where
 
     def storage(self, count: int) -> torch.UntypedStorage:
         if count == 0:
@@ -64,12 +74,40 @@ class Memory:
         if self._used + count > self._size:
             self._size = max(self._CHUNK, count)
             self._map, self._used = mmap.mmap(-1, self._size, flags=self._FLAGS), 0
-        tensor = torch.frombuffer(self._map, dtype=torch.uint8, count=count, offset=self._used)
+            begin = torch.frombuffer(self._map, dtype=torch.uint8).data_ptr()
+            bisect.insort(self._begins, begin)
+            self._starts, self._storages = self._chunks[begin] = ([], [])
+        made = torch.frombuffer(self._map, dtype=torch.uint8, count=count, offset=self._used).untyped_storage()
+        self._starts.append(self._used)
+        self._storages.append(made)
         self._used += -(-count // 64) * 64
-        return tensor.untyped_storage()
+        return made
+
+    def at(self, address: int) -> tuple[torch.UntypedStorage, int] | None:
+        """The stand-in whose memory holds an address, and how far inside: what came out of torch and back again."""
+        chunk = bisect.bisect_right(self._begins, address) - 1
+        if chunk < 0:
+            return None
+        begin = self._begins[chunk]
+        starts, storages = self._chunks[begin]
+        i = bisect.bisect_right(starts, address - begin) - 1
+        if i < 0 or address - begin - starts[i] >= storages[i].nbytes():
+            return None
+        return storages[i], address - begin - starts[i]
 
 
 raw_storage = torch._C.TensorBase.untyped_storage
+
+
+def plain(name: str, tensor: torch.Tensor):
+    """(name, tensor) of the ordinary tensors that a tensor made of tensors (DTensor, torchao's) consists of."""
+    if not hasattr(type(tensor), "__tensor_flatten__"):
+        yield name, tensor
+        return
+    parts = [(part, getattr(tensor, part)) for part in tensor.__tensor_flatten__()[0]]
+    parts = [(part, inner) for part, inner in parts if isinstance(inner, torch.Tensor)]
+    for part, inner in parts:
+        yield from plain(name if len(parts) == 1 else f"{name}.{part}", inner)
 
 
 def _without_prefix(path: str) -> str:
@@ -83,10 +121,12 @@ class Places:
 
     def __init__(self):
         self._own = (torch.__path__[0] + "/", __file__.rsplit("/", 1)[0] + "/")
+        self._library = os.__file__.rsplit("/", 1)[0] + "/"
         self._file: dict[str, bytes | None] = {}
 
     def _look_up(self, path: str) -> bytes | None:
-        skip = path.startswith(self._own) or path.startswith("<") or "/contextlib.py" in path
+        skip = path.startswith(self._own) or path.startswith("<") or (
+            path.startswith(self._library) and "-packages/" not in path)
         self._file[path] = found = None if skip else _without_prefix(path).encode("utf-8", "replace")
         return found
 
@@ -132,9 +172,13 @@ class Storages:
         self.number: dict[int, int] = {}  # by address of torch's storage object
         self.kind: list[int] = []  # by number
         self._keep: list[torch.UntypedStorage] = []  # an address must not come back under another name
+        self._outside: dict[int, tuple[int, int]] = {}  # storages over another's memory: its number, and where in it
+        self._index: dict[int, int] = {}  # of a checkpoint tensor, by number
+        self.current: dict[int, int] = {}  # by thread: index of the checkpoint tensor that it works on
         self._error = Error()
         self._error_pointer = c.byref(self._error)
-        self.refused = self.unrecorded = 0
+        self.refused = 0
+        self.unrecorded: list[str] = []  # what was neither recorded nor refused, as no name could be blamed
 
     def close(self) -> None:
         mirror, self.mirror = self.mirror, None
@@ -166,7 +210,8 @@ class Storages:
         for d in range(len(shape) - 2, -1, -1):
             stride[d] = stride[d + 1] * max(shape[d + 1], 1)
         made = self.blank(shape, stride, dtype)
-        self.add(raw_storage(made), lib.lp_mirror_source(self.mirror, index), SOURCE)
+        number = self.add(raw_storage(made), lib.lp_mirror_source(self.mirror, index), SOURCE)
+        self._index[number] = index
         return made
 
     def temporary(self, storage: torch.UntypedStorage) -> int:
@@ -181,22 +226,60 @@ class Storages:
     # -- tensors
 
     def number_of(self, tensor: torch.Tensor) -> int | None:
-        return self.number.get(raw_storage(tensor)._cdata)
+        storage = raw_storage(tensor)
+        number = self.number.get(storage._cdata)
+        return number if number is not None else self._number_outside(storage)
+
+    def _number_outside(self, storage: torch.UntypedStorage) -> int | None:
+        """Of a storage that something else than torch made over a stand-in's memory (DLPack, the buffer protocol)."""
+        if storage.device.type != "cpu":
+            return None
+        found = self.memory.at(storage.data_ptr())
+        number = self.number.get(found[0]._cdata) if found is not None else None
+        if number is None:
+            return None
+        self._outside[storage._cdata] = number, found[1]
+        self.number[storage._cdata] = number
+        self._keep.append(storage)
+        return number
 
     def strided(self, tensor: torch.Tensor, number: int) -> array:
-        return array("q", (number, NUMBER[tensor.dtype], tensor.dim(), tensor.storage_offset(), *tensor.size(),
-                           *tensor.stride()))
+        dtype, offset = NUMBER.get(tensor.dtype), tensor.storage_offset()
+        if dtype is None:
+            raise Unsayable(f"a tensor of {tensor.dtype}, which a trace does not know")
+        if tensor.is_neg() or tensor.is_conj():
+            raise Unsayable("a view that negates what it shows")
+        if self._outside:
+            begin = self._outside.get(raw_storage(tensor)._cdata, (0, 0))[1]
+            if begin % tensor.dtype.itemsize:
+                raise Unsayable("a tensor that begins inside an element")
+            offset += begin // tensor.dtype.itemsize
+        return array("q", (number, dtype, tensor.dim(), offset, *tensor.size(), *tensor.stride()))
+
+    def whole(self, tensor: torch.Tensor) -> array:
+        """All bytes of the tensor's storage: who is to blame for what cannot be said."""
+        return array("q", (self.number_of(tensor), 5, 1, 0, raw_storage(tensor).nbytes(), 1))
+
+    def touch(self, number: int) -> None:
+        """This thread works on a source."""
+        self.current[get_ident()] = self._index[number]
 
     def is_loaded(self, tensor: torch.Tensor) -> bool:
         """Whether the tensor's values come from the checkpoint, so that nobody knows them now."""
         if tensor.layout is not torch.strided or tensor.numel() == 0:
             return False  # no elements: there is nothing to know, and torch may do as it likes
-        number = self.number.get(raw_storage(tensor)._cdata)
+        number = self.number_of(tensor)
         if number is None:
             return False
-        if self.kind[number] != DESTINATION:
+        kind = self.kind[number]
+        if kind != DESTINATION:
+            if kind == SOURCE:
+                self.touch(number)
             return True
-        form = self.strided(tensor, number)
+        try:
+            form = self.strided(tensor, number)
+        except Unsayable:
+            form = self.whole(tensor)
         return lib.lp_mirror_is_loaded(self.mirror, form.buffer_info()[0])
 
     # -- calls
@@ -208,7 +291,7 @@ class Storages:
         if status == REFUSED:
             self.refused += 1
         elif status == UNSUPPORTED:
-            self.unrecorded += 1
+            self.unrecorded.append(self._error.text.decode("utf-8", "replace"))
         else:
             raise failure(self._error, status)
         return False
@@ -261,10 +344,17 @@ class Storages:
         return self.settle(lib.lp_mirror_compute(self.mirror, file, line, op, to.buffer_info()[0], len(forms), pointers,
                                                  constants, dims, c.byref(self._error)))
 
-    def refuse(self, operation: str, reason: str, operands, dst: torch.Tensor | None = None) -> None:
-        file, line = self.places.here()
-        forms, pointers = self._operands(operands)
-        to = self.strided(dst, self.number_of(dst)) if dst is not None else None
+    def _blamed(self, tensor: torch.Tensor) -> array:
+        try:
+            return self.strided(tensor, self.number_of(tensor))
+        except Unsayable:
+            return self.whole(tensor)
+
+    def refuse(self, operation: str, reason: str, operands, dst: torch.Tensor | None = None, place=None) -> None:
+        file, line = self.places.here() if place is None else place
+        forms = [self._blamed(t) for t in operands]
+        pointers = (c.c_void_p * max(len(forms), 1))(*[form.buffer_info()[0] for form in forms])
+        to = self._blamed(dst) if dst is not None else None
         self.settle(lib.lp_mirror_refuse(self.mirror, file, line, to.buffer_info()[0] if to is not None else None,
                                          len(forms), pointers, operation.encode(), reason.encode(), c.byref(self._error)))
 
@@ -275,11 +365,11 @@ class Storages:
             self.mirror, file, line, forms[0].buffer_info()[0], forms[1].buffer_info()[0], rtol, text.encode(),
             c.byref(self._error)))
 
-    def rebind(self, name: str, src: torch.Tensor, tied_to: str | None = None) -> bool:
+    def rebind(self, name: str, src: torch.Tensor, with_name: str | None = None) -> bool:
         file, line = self.places.here()
         form = self.strided(src, self.number_of(src))
         return self.settle(lib.lp_mirror_rebind(self.mirror, file, line, name.encode(), form.buffer_info()[0],
-                                                tied_to.encode() if tied_to else None, c.byref(self._error)))
+                                                with_name.encode() if with_name else None, c.byref(self._error)))
 
     def destination(self, name: str, tensor: torch.Tensor, flags: int) -> int:
         storage = raw_storage(tensor)

@@ -109,6 +109,7 @@ class Trace:
         self._handle = c.c_void_p(handle)
         self.rebound: tuple[str, ...] = ()  # known where it was recorded: parameters that the loader replaced, whose
         #                                     addresses move; a replay writes to what stands there after such a load
+        self.unrecorded: tuple[str, ...] = ()  # likewise: writes of which no name is the cause, and that are not in here
 
     @classmethod
     def open(cls, path: str | os.PathLike) -> "Trace":

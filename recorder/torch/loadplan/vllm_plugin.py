@@ -182,6 +182,8 @@ def _loader_class():
                 return plan
             began = time.monotonic()
             trace = record_model(folder, model, scope, _target())
+            if trace.unrecorded:
+                raise LoadplanError(f"its loader writes what no trace can hold: {trace.unrecorded[0]}")
             _write_atomically(trace, path)
             _log.info("loadplan: recorded %s in %.1f s", path, time.monotonic() - began)
             return Plan(trace, model)
