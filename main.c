@@ -7,6 +7,7 @@
 #include "traces/bench_cli.h"
 #include "traces/cli_private.h"
 
+#include <fcntl.h>
 #include <locale.h>
 #include <signal.h>
 #include <sqlite3.h>
@@ -185,8 +186,18 @@ static int run(lp_cli *cli, int argc, char **argv)
     return command->run(cli);
 }
 
+/* The next file that is opened would get the number of a stream that the caller closed, and with it all that is printed
+ * there. These are open the wrong way round, so that using them fails as it would have. */
+static void open_closed_streams(void)
+{
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0)
+            (void)open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY);
+}
+
 int main(int argc, char **argv)
 {
+    open_closed_streams();
     signal(SIGPIPE, SIG_DFL);
     for (int i = 0; i < lp_trace_command_count; i++)
         add(lp_trace_commands[i]);

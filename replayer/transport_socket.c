@@ -75,6 +75,10 @@ int lp_socket_listen(const char *host, int32_t port, int32_t *bound, lp_error *e
             continue;
         }
         (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+        if (fd == 0) { /* options say by 0 that there is none */
+            fd = fcntl(0, F_DUPFD_CLOEXEC, 1);
+            close(0);
+        }
         if (bind(fd, a->ai_addr, a->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0 && lp_socket_prepare(fd))
             break;
         code = errno;
