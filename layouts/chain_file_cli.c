@@ -127,16 +127,6 @@ free_out:
 
 /* ---- back ---- */
 
-static const char *metadata(const lp_checkpoint *ck, const char *wanted)
-{
-    for (int64_t i = 0; i < lp_checkpoint_metadata_count(ck); i++) {
-        const char *value;
-        if (strcmp(lp_checkpoint_metadata_at(ck, i, &value), wanted) == 0)
-            return value;
-    }
-    return NULL;
-}
-
 /* "[256, 512]" */
 static bool parse_list(const char *text, int64_t list[LP_CHAIN_DIMS], int64_t *count)
 {
@@ -163,8 +153,9 @@ static lp_status made_of(const lp_chain_request *request, const lp_checkpoint *c
                          int64_t dims[LP_CHAIN_DIMS], lp_error *err)
 {
     char chain[1024];
-    const char *const made = metadata(ck, "loadplan.chain"), *const type = metadata(ck, "loadplan.source_dtype");
-    const char *const shape = metadata(ck, "loadplan.source_shape");
+    const char *const made = lp_layout_metadata(ck, "loadplan.chain"), *const type = lp_layout_metadata(
+                                                                           ck, "loadplan.source_dtype");
+    const char *const shape = lp_layout_metadata(ck, "loadplan.source_shape");
     if (made == NULL || type == NULL || shape == NULL)
         return lp_fail(err, LP_E_MISMATCH, "the file does not say what it was made of");
     lp_chain_text(&request->chain, chain, sizeof chain);

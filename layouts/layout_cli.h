@@ -31,6 +31,9 @@ enum { LP_LAYOUT_PIECES = 2 }; /* most that a layout is made of at once */
 lp_status lp_layout_read_tensor(const lp_checkpoint *ck, const lp_platform *platform, const lp_checkpoint_tensor *t,
                                 unsigned char **data, lp_error *err);
 
+/* An entry of the metadata of a checkpoint, or NULL. */
+const char *lp_layout_metadata(const lp_checkpoint *ck, const char *wanted);
+
 /* Writes the file of a tensor in a layout, which was made of these pieces (their bytes are not looked at), or the file
  * of the pieces themselves. */
 lp_status lp_layout_write(const lp_layout *layout, const lp_layout_shape *shape, const lp_layout_piece *pieces,

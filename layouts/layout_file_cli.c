@@ -36,6 +36,16 @@ lp_status lp_layout_read_tensor(const lp_checkpoint *ck, const lp_platform *plat
     return status;
 }
 
+const char *lp_layout_metadata(const lp_checkpoint *ck, const char *wanted)
+{
+    for (int64_t i = 0; i < lp_checkpoint_metadata_count(ck); i++) {
+        const char *value;
+        if (strcmp(lp_checkpoint_metadata_at(ck, i, &value), wanted) == 0)
+            return value;
+    }
+    return NULL;
+}
+
 json_t *lp_layout_tensor_entry(lp_dtype dtype, int64_t ndim, const int64_t *shape, int64_t begin, int64_t end)
 {
     json_t *const list = json_array();

@@ -144,21 +144,11 @@ static lp_status apply(const lp_layout *layout, const lp_layout_sizes *wanted, c
     return status;
 }
 
-static const char *metadata(const lp_checkpoint *ck, const char *wanted)
-{
-    for (int64_t i = 0; i < lp_checkpoint_metadata_count(ck); i++) {
-        const char *value;
-        if (strcmp(lp_checkpoint_metadata_at(ck, i, &value), wanted) == 0)
-            return value;
-    }
-    return NULL;
-}
-
 /* Which checkpoint tensors to write: those that the file says it was made of, else the fused ones. */
 static void choose_pieces(const lp_layout *layout, const lp_checkpoint *ck, lp_layout_piece pieces[LP_LAYOUT_PIECES],
                           int *count)
 {
-    const char *const made_of = metadata(ck, "loadplan.made_of");
+    const char *const made_of = lp_layout_metadata(ck, "loadplan.made_of");
     const char *const space = made_of == NULL ? NULL : strchr(made_of, ' ');
     const bool down = lp_layout_takes(layout, LP_SHARD_DOWN);
     const bool halves = !down && made_of != NULL && strncmp(made_of, "w1,w3 ", 6) == 0;
@@ -176,7 +166,8 @@ static lp_status find_in_layout(const lp_layout *layout, const lp_layout_sizes *
                                 const lp_checkpoint_tensor **tensor, lp_layout_sizes *sizes, lp_error *err)
 {
     char version[16];
-    const char *const id = metadata(ck, "loadplan.layout"), *const seen = metadata(ck, "loadplan.layout_version");
+    const char *const id = lp_layout_metadata(ck, "loadplan.layout"), *const seen = lp_layout_metadata(
+                                                                          ck, "loadplan.layout_version");
     snprintf(version, sizeof version, "%d", (int)layout->version);
     if (id != NULL && strcmp(id, layout->id) != 0)
         return lp_fail(err, LP_E_MISMATCH, "the file is in layout '%s', not '%s'", id, layout->id);
