@@ -136,6 +136,22 @@ static lp_status take_blocks(lp_destinations *d, const lp_rows *rows, lp_strings
     return on_device ? take_device_block(d, names->count, err) : LP_OK;
 }
 
+lp_destination_memory lp_memory_of(const lp_destination *dest, uint8_t *storage, int64_t storage_bytes)
+{
+    return (lp_destination_memory){
+        .name = dest->name,
+        .dtype = dest->dtype,
+        .ndim = dest->ndim,
+        .shape = dest->shape,
+        .stride = dest->stride,
+        .data = storage == NULL ? NULL : storage + dest->offset,
+        .storage = storage,
+        .storage_bytes = storage_bytes,
+        .layout = dest->layout,
+        .layout_version = dest->layout_version,
+    };
+}
+
 static lp_status give_memory(lp_destinations *d, const lp_rows *rows, bool meta, lp_error *err)
 {
     lp_strings names;
@@ -147,18 +163,7 @@ static lp_status give_memory(lp_destinations *d, const lp_rows *rows, bool meta,
         uint8_t *base = d->block[number];
         if (base != NULL)
             base += -(uintptr_t)base & (LINE - 1);
-        d->memory[i] = (lp_destination_memory){
-            .name = dest->name,
-            .dtype = dest->dtype,
-            .ndim = dest->ndim,
-            .shape = dest->shape,
-            .stride = dest->stride,
-            .data = base == NULL ? NULL : base + dest->offset,
-            .storage = base,
-            .storage_bytes = d->block_bytes[number],
-            .layout = dest->layout,
-            .layout_version = dest->layout_version,
-        };
+        d->memory[i] = lp_memory_of(dest, base, d->block_bytes[number]);
     }
     lp_strings_free(&names);
     return status;

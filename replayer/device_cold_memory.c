@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory on a device for the destinations of a scope, and the way back to the host. */
 #include "replayer/device_cold.h"
+#include "replayer/plan.h"
 
 enum { STORAGE_ALIGN = 512 };
 
@@ -44,19 +45,7 @@ static lp_status take(lp_cold_memory *m, const lp_rows *rows, lp_strings *names,
     for (uint32_t i = 0; i < rows->ndest; i++) {
         const lp_destination *dest = &rows->dest[i];
         const int64_t number = lp_strings_find(names, dest->storage, strlen(dest->storage));
-        uint8_t *base = (uint8_t *)m->block + at[number];
-        m->list[i] = (lp_destination_memory){
-            .name = dest->name,
-            .dtype = dest->dtype,
-            .ndim = dest->ndim,
-            .shape = dest->shape,
-            .stride = dest->stride,
-            .data = base + dest->offset,
-            .storage = base,
-            .storage_bytes = size[number],
-            .layout = dest->layout,
-            .layout_version = dest->layout_version,
-        };
+        m->list[i] = lp_memory_of(dest, (uint8_t *)m->block + at[number], size[number]);
     }
     m->count = rows->ndest;
     return LP_OK;

@@ -45,20 +45,7 @@ lp_status lp_ipc_places_make(lp_ipc_places *p, const lp_rows *rows, const lp_all
 void lp_ipc_places_list(lp_ipc_places *p)
 {
     for (uint32_t i = 0; i < p->rows->ndest; i++) {
-        const lp_destination *dest = &p->rows->dest[i];
-        uint8_t *base = p->base[p->of[i]];
-        p->list[i] = (lp_destination_memory){
-            .name = dest->name,
-            .dtype = dest->dtype,
-            .ndim = dest->ndim,
-            .shape = dest->shape,
-            .stride = dest->stride,
-            .data = base == NULL ? NULL : base + dest->offset,
-            .storage = base,
-            .storage_bytes = p->bytes[p->of[i]],
-            .layout = dest->layout,
-            .layout_version = dest->layout_version,
-        };
+        p->list[i] = lp_memory_of(&p->rows->dest[i], p->base[p->of[i]], p->bytes[p->of[i]]);
     }
 }
 

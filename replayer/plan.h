@@ -151,6 +151,9 @@ void lp_plan_start_over(lp_plan *plan);
 /* plan_bind.c: the source bytes that an entry needs; `ranges` is initialised and gets them, normalised. */
 lp_status lp_plan_entry_ranges(const lp_plan *plan, const lp_entry *entry, struct lp_ranges *ranges, lp_error *err);
 
+/* destinations.c: a row's place in its storage, which may be NULL (meta). */
+lp_destination_memory lp_memory_of(const lp_destination *dest, uint8_t *storage, int64_t storage_bytes);
+
 /* plan_jobs.c: who waits for whom. */
 lp_status lp_plan_jobs(lp_plan *plan, lp_error *err);
 
