@@ -52,9 +52,12 @@ lp_status lp_read_names(const lp_plan *plan, const lp_session *s, const lp_check
         list[n++] = (lp_read_name){i, t};
         if (!e->reads)
             continue;
-        if (t->file < 0 || t->file_off < 0)
-            return lp_fail_at(err, LP_E_ARGUMENT, t->name, -1, "'%s' has no file: the checkpoint is a catalogue only",
-                              t->name);
+        if (t->file < 0 || t->file_off < 0) {
+            lp_fail_at(err, LP_E_ARGUMENT, t->name, -1, "'%s' has no file: the checkpoint is a catalogue only",
+                       t->name);
+            lp_hint(err, "traces and header bundles have no weights: give the checkpoint's folder");
+            return LP_E_ARGUMENT;
+        }
         needed[t->file] = (needed[t->file] < 0 ? 0 : needed[t->file]) + (e->need_hi - e->need_lo);
     }
     if (n > 0)

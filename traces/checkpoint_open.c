@@ -4,6 +4,7 @@
 #include "traces/checkpoint_catalogue.h"
 #include "traces/safetensors.h"
 
+#include <errno.h>
 #include <fcntl.h>
 
 lp_status lp_checkpoint_open_file(const lp_checkpoint *c, const char *path, int *fd, lp_file_stat *st, lp_error *err)
@@ -171,7 +172,11 @@ static lp_status open_first(lp_checkpoint *c, const char **path, int *fd, lp_fil
     if (folder == NULL)
         return lp_fail_memory(err);
     LP_TRY(lp_checkpoint_choose_file(c, folder, path, err));
-    LP_TRY(lp_checkpoint_open_file(c, *path, fd, st, err));
+    const lp_status status = lp_checkpoint_open_file(c, *path, fd, st, err);
+    if (status != LP_OK && *fd == -ENOENT) /* its name is in the folder */
+        lp_hint(err, "it is a link to nothing: the cache that it leads into is not complete");
+    if (status != LP_OK)
+        return status;
     if (!st->is_directory)
         return LP_OK;
     io->close(io->context, *fd);
