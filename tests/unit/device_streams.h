@@ -18,7 +18,7 @@
 #include <sched.h>
 #include <time.h>
 
-enum { GPU_STREAMS = 8, GPU_PATIENCE_S = 60 };
+enum { GPU_STREAMS = 8, GPU_PATIENCE_S = 300 };
 
 typedef struct gpu_event {
     long set, done; /* how often it was set, and how often the streams have come to that */

@@ -10,15 +10,16 @@
 
 #include <dlfcn.h>
 
-enum { RANKS_MOST = 9 };
+enum { RANKS_MOST = 64 };
 
 /* ---- ranks ---- */
 
 typedef struct world {
     lp_checkpoint *model;
     lp_trace *trainer, *server;
-    payload epoch[4];                      /* 1 to 3 */
-    int senders, receivers, epochs, hosts; /* hosts: of the receivers, those whose plans are of host memory */
+    payload epoch[4];                   /* 1 to 3 */
+    int senders, receivers, epochs, tp; /* tp: of the server; 0: all receivers */
+    int hosts;                          /* hosts: of the receivers, those whose plans are of host memory */
     lp_sync_options options;
     lp_load_mode load;
     uint64_t seed;
@@ -203,7 +204,7 @@ static void run_members(const world *w)
     const int size = w->senders + w->receivers;
     lp_transport local[RANKS_MOST];
     pthread_t thread[RANKS_MOST];
-    assert_ok(lp_transport_local(local, size, w->senders, 60000000000, NULL, ERR));
+    assert_ok(lp_transport_local(local, size, w->senders, 0, NULL, ERR));
     for (int i = 0; i < size; i++)
         members[i].local = local[i];
     for (int i = 0; i < size; i++)
@@ -249,7 +250,8 @@ static void open_world(world *w, int epochs)
     w->epochs = epochs;
     for (int e = 1; e <= epochs; e++)
         w->epoch[e] = make_payload(w->model, e);
-    w->trainer = w->server = record_layout(w->model, 1, w->receivers, false);
+    w->trainer = w->server =
+        record_layout(w->model, w->tp == 0 ? 1 : w->receivers / w->tp, w->tp == 0 ? w->receivers : w->tp, false);
     if (w->is_sharded)
         w->trainer = record_ranks(w->model, 1, w->senders, false, true);
     if (w->staging == 0)
@@ -298,8 +300,9 @@ static void packed_frames_stay_on_the_device(void **state)
                            .receivers = 2,
                            .options = {.bucket = bucket, .no_content_id = seed % 2 == 0},
                            .load = LOADS[load],
-                           .seed = seed++};
+                           .seed = seed};
                 run_world(&w, 2, "packed");
+                seed++;
             }
 }
 
@@ -352,8 +355,9 @@ static void devices_send_what_they_hold(void **state)
                            .over_host = over_host == 1,
                            .options = {.mode = (lp_sync_mode)mode, .bucket = senders == 2 ? 512 : 16384},
                            .load = LOADS[seed % 3],
-                           .seed = seed++};
+                           .seed = seed};
                 run_world(&w, 3, over_host ? "fetched" : "packed on the device");
+                seed++;
             }
 }
 
@@ -379,6 +383,25 @@ static void deltas_go_beside_frames_of_devices(void **state)
                 assert_int_equal(members[2 + i].report[3].mode, i < hosts ? LP_SYNC_DELTA : LP_SYNC_PACKED);
             close_members(&w);
             close_world(&w);
+        }
+}
+
+/* 8 ranks, and 64 of them: a trainer of 16 and 12 servers of 4. */
+static void larger_worlds_of_devices(void **state)
+{
+    (void)state;
+    const uint64_t seed = first_seed();
+    print_message("seed %llu\n", (unsigned long long)seed);
+    for (int mode = LP_SYNC_PACKED; mode <= LP_SYNC_SLICED; mode++)
+        for (int is_large = 0; is_large < 2; is_large++) {
+            world w = {.senders = is_large ? 16 : 4,
+                       .receivers = is_large ? 48 : 4,
+                       .tp = is_large ? 4 : 2,
+                       .is_sharded = true,
+                       .options = {.mode = (lp_sync_mode)mode, .bucket = 16384},
+                       .load = LP_DIRECT,
+                       .seed = seed};
+            run_world(&w, is_large ? 1 : 2, "larger");
         }
 }
 
@@ -554,10 +577,15 @@ static int close_library(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(packed_frames_stay_on_the_device),         cmocka_unit_test(sliced_frames_stay_on_the_device),
-        cmocka_unit_test(devices_and_hosts_take_the_same_frames),   cmocka_unit_test(devices_send_what_they_hold),
-        cmocka_unit_test(deltas_go_beside_frames_of_devices),       cmocka_unit_test(every_call_may_fail),
-        cmocka_unit_test(a_failed_epoch_is_followed_by_a_good_one), cmocka_unit_test(a_damaged_frame_is_not_replayed),
+        cmocka_unit_test(packed_frames_stay_on_the_device),
+        cmocka_unit_test(sliced_frames_stay_on_the_device),
+        cmocka_unit_test(devices_and_hosts_take_the_same_frames),
+        cmocka_unit_test(devices_send_what_they_hold),
+        cmocka_unit_test(deltas_go_beside_frames_of_devices),
+        cmocka_unit_test(larger_worlds_of_devices),
+        cmocka_unit_test(every_call_may_fail),
+        cmocka_unit_test(a_failed_epoch_is_followed_by_a_good_one),
+        cmocka_unit_test(a_damaged_frame_is_not_replayed),
         cmocka_unit_test(sums_of_parts_are_those_of_the_host),
     };
     return cmocka_run_group_tests(tests, open_library, close_library);

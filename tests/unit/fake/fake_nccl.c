@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SUCCESS = 0, INVALID = 4, IN_PROGRESS = 7, SYSTEM = 2, WORLDS = 256, RANKS = 64, PENDING = 64 };
+enum { SUCCESS = 0, INVALID = 4, IN_PROGRESS = 7, SYSTEM = 2, WORLDS = 64, RANKS = 64, GROUP = 64, PENDING = 2048 };
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -32,7 +32,7 @@ typedef struct message {
 typedef struct world {
     int size, joined, left;
     bool is_aborted, has_gone[RANKS];
-    message pending[PENDING * 4];
+    message pending[PENDING];
 } world;
 
 typedef struct comm {
@@ -47,8 +47,8 @@ static long fail_at, calls, open_count, flip_at;
 static unsigned long order;
 
 /* Of one thread: messages between group start and end. */
-static _Thread_local message group[PENDING];
-static _Thread_local comm *group_comm[PENDING];
+static _Thread_local message group[GROUP];
+static _Thread_local comm *group_comm[GROUP];
 static _Thread_local int group_count;
 
 EXPORT void fakeFailAt(long n);
@@ -195,7 +195,7 @@ static int queue(bool is_send, void *data, size_t bytes, int type, int peer, com
 {
     if (fails())
         return SYSTEM;
-    if (type != 1 || group_count == PENDING || peer < 0 || peer >= c->w->size)
+    if (type != 1 || group_count == GROUP || peer < 0 || peer >= c->w->size)
         return INVALID;
     group_comm[group_count] = c;
     group[group_count++] = (message){.is_used = true,
@@ -271,8 +271,8 @@ typedef struct group_op {
     fake_op base;
     world *w;
     int rank, count;
-    bool is_posted, is_done[PENDING];
-    message message[PENDING];
+    bool is_posted, is_done[GROUP];
+    message message[GROUP];
 } group_op;
 
 static bool step_group(fake_op *base)
