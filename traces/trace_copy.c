@@ -128,21 +128,34 @@ const lp_provenance *lp_trace_provenance(const lp_trace *t, uint32_t index)
 
 /* ---- catalogue ---- */
 
-/* The file's name below the checkpoint's folder, else its last part: never an absolute path. */
+bool lp_path_is_safe(const char *path)
+{
+    if (path[0] == '/' || path[0] == '\0')
+        return false;
+    for (const char *part = path;;) {
+        const char *end = strchr(part, '/');
+        const size_t bytes = end == NULL ? strlen(part) : (size_t)(end - part);
+        if (bytes == 2 && part[0] == '.' && part[1] == '.')
+            return false;
+        if (end == NULL)
+            return true;
+        part = end + 1;
+    }
+}
+
+/* The file's name below the checkpoint's folder, else its last part: never a path that a trace may not have. */
 static const char *relative_path(const char *path, const char *folder)
 {
     const size_t n = strlen(folder);
-    if (n > 0 && strncmp(path, folder, n) == 0) {
-        const char *rest = path + n;
-        if (*rest == '/' || folder[n - 1] == '/') {
-            while (*rest == '/')
-                rest++;
-            return rest;
-        }
-    }
-    const bool is_relative = path[0] != '/' && n == 0;
-    const char *slash = strrchr(path, '/');
-    return is_relative || slash == NULL ? path : slash + 1;
+    const char *rest = path;
+    if (n > 0)
+        rest = strncmp(path, folder, n) == 0 && (path[n] == '/' || folder[n - 1] == '/') ? path + n : "";
+    while (n > 0 && *rest == '/')
+        rest++;
+    if (lp_path_is_safe(rest))
+        return rest;
+    const char *slash = strrchr(path, '/'), *last = slash != NULL ? slash + 1 : path;
+    return lp_path_is_safe(last) ? last : "unnamed";
 }
 
 lp_status lp_checkpoint_copy(lp_checkpoint **out, const lp_checkpoint *from, const lp_platform *platform, lp_error *err)

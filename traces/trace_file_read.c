@@ -190,22 +190,6 @@ static lp_status trace_row(reader *r, sqlite3_stmt *q, int64_t index)
 
 /* ---- catalogue ---- */
 
-/* Relative, and nowhere upwards: a path in a trace is joined to a checkpoint's folder. */
-static bool path_is_safe(const char *path)
-{
-    if (path[0] == '/' || path[0] == '\0')
-        return false;
-    for (const char *part = path;;) {
-        const char *end = strchr(part, '/');
-        const size_t bytes = end == NULL ? strlen(part) : (size_t)(end - part);
-        if (bytes == 2 && part[0] == '.' && part[1] == '.')
-            return false;
-        if (end == NULL)
-            return true;
-        part = end + 1;
-    }
-}
-
 static lp_status file_row(reader *r, sqlite3_stmt *q, int64_t index)
 {
     lp_status status = LP_OK;
@@ -213,7 +197,7 @@ static lp_status file_row(reader *r, sqlite3_stmt *q, int64_t index)
     file.path = text_at(r, q, 1, "files", index, &status);
     if (file.path == NULL)
         return status;
-    if (sqlite3_column_int64(q, 0) != index || !path_is_safe(file.path))
+    if (sqlite3_column_int64(q, 0) != index || !lp_path_is_safe(file.path))
         return corrupt(r, "files", index, "a path is absolute, goes upwards, or is out of order");
     if (sqlite3_column_type(q, 2) != SQLITE_NULL)
         file.size_bytes = sqlite3_column_int64(q, 2);

@@ -158,6 +158,9 @@ const char *lp_trace_text(const lp_trace *t, const char *text);
 /* A copy of a map in an arena; NULL when out of memory. */
 const lp_map *lp_arena_map(lp_arena *arena, const lp_map *map);
 
+/* Relative, and nowhere upwards: a path in a trace is joined to a checkpoint's folder. */
+bool lp_path_is_safe(const char *path);
+
 /* Catalogue copy for a trace: files under their names relative to the checkpoint's folder, nothing local. */
 lp_status lp_checkpoint_copy(lp_checkpoint **out, const lp_checkpoint *from, const lp_platform *platform,
                              lp_error *err);

@@ -71,6 +71,8 @@ static lp_status read_file(lp_undump *u)
     LP_TRY(lp_line_end(l));
     if (!lp_text_is_fit(file.path) || !lp_text_is_fit(file.sha256))
         return lp_line_fail(l, "the name of a file is too long or not UTF-8");
+    if (!lp_path_is_safe(file.path))
+        return lp_line_fail(l, "file '%.200s' is absolute or goes upwards", file.path);
     LP_TRY(lp_line_pass(l, l->number, lp_checkpoint_add_file(u->checkpoint, &file, u->err)));
     lp_line_next(l);
     return LP_OK;
