@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/megamoe_bench.h"
 
-#include <cuda_runtime.h>
+#include "kernels/ceilings.cuh"
 
 namespace
 {
@@ -43,34 +43,12 @@ __global__ void fill(uint32_t *to, int64_t words, lp_moe_random kind)
 
 __global__ void read_all(const uint4 *from, int64_t count, uint32_t *sink)
 {
-    const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
-    uint32_t all = 0;
-    int64_t i = blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x;
-    for (; i + 3 * stride < count; i += 4 * stride) {
-        uint4 v[4];
-#pragma unroll
-        for (int j = 0; j < 4; j++)
-            v[j] = from[i + j * stride];
-#pragma unroll
-        for (int j = 0; j < 4; j++)
-            all ^= v[j].x ^ v[j].y ^ v[j].z ^ v[j].w;
-    }
-    for (; i < count; i += stride)
-        all ^= from[i].x;
-    if (all == 0x9e3779b9u) /* so that the loads are not dropped */
-        *sink = all;
+    lp_read_all(from, count, sink);
 }
 
 __global__ void count_ticks(uint64_t *out)
 {
-    uint64_t start, now;
-    const long long ticks = clock64();
-    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
-    do
-        asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
-    while (now - start < 20000);
-    out[0] = static_cast<uint64_t>(clock64() - ticks);
-    out[1] = now - start;
+    lp_count_ticks(out);
 }
 
 } // namespace
