@@ -10,14 +10,27 @@
 #ifndef LOADPLAN_W4_CODES_CUH
 #define LOADPLAN_W4_CODES_CUH
 
-#include <stdint.h>
+#include "kernels/number_formats.h"
+
+/* On the host the two instructions are spelled out, so that a test without a GPU goes through all codes and scales
+ * (tests/gpu/w4_codes_test.cu). */
+#define W4_CODE __host__ __device__ __forceinline__
 
 /* The intrinsic masks the selector first; this does not. */
-__device__ __forceinline__ uint32_t w4_permute(uint32_t x, uint32_t y, uint32_t selector)
+W4_CODE uint32_t w4_permute(uint32_t x, uint32_t y, uint32_t selector)
 {
+#ifdef __CUDA_ARCH__
     uint32_t r;
     asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(x), "r"(y), "r"(selector));
     return r;
+#else
+    uint32_t r = 0;
+    for (int i = 0; i < 4; i++) {
+        const uint32_t s = selector >> 4 * i & 15, byte = (s & 4 ? y : x) >> 8 * (s & 3) & 255;
+        r |= (s & 8 ? (byte >> 7) * 255 : byte) << 8 * i;
+    }
+    return r;
+#endif
 }
 
 /* ---- MXFP4 ---- */
@@ -25,18 +38,17 @@ __device__ __forceinline__ uint32_t w4_permute(uint32_t x, uint32_t y, uint32_t 
 enum { W4_SPAN = 26 }; /* exponents from the lowest to the highest scale that a row may have */
 
 /* E5M2 bytes of the magnitudes 0, .5, 1, 1.5 and of 2, 3, 4, 6; a scale adds 4 times its exponent to each but the 0. */
-__device__ __forceinline__ uint32_t w4_magnitudes_low(uint32_t scale, uint32_t reference)
+W4_CODE uint32_t w4_magnitudes_low(uint32_t scale, uint32_t reference)
 {
     return scale * 0x04040400u + (0x3e3c3800u - reference * 0x04040400u);
 }
-__device__ __forceinline__ uint32_t w4_magnitudes_high(uint32_t scale, uint32_t reference)
+W4_CODE uint32_t w4_magnitudes_high(uint32_t scale, uint32_t reference)
 {
     return scale * 0x04040404u + (0x46444240u - reference * 0x04040404u);
 }
 
 /* first: codes 0..3, second: codes 4..7. A code without its sign is the selector of its magnitude. */
-__device__ __forceinline__ void w4_decode_mx(uint32_t word, uint32_t low, uint32_t high, uint32_t &first,
-                                             uint32_t &second)
+W4_CODE void w4_decode_mx(uint32_t word, uint32_t low, uint32_t high, uint32_t &first, uint32_t &second)
 {
     const uint32_t selector = word & 0x77777777u, shifted = word << 4;
     first = w4_permute(low, high, selector) | (w4_permute(word, shifted, 0x1504) & 0x80808080u);
@@ -44,7 +56,7 @@ __device__ __forceinline__ void w4_decode_mx(uint32_t word, uint32_t low, uint32
 }
 
 /* Highest scale byte of a row's first steps -> the reference that leaves most room below it. */
-__device__ __forceinline__ uint32_t w4_reference(uint32_t highest)
+W4_CODE uint32_t w4_reference(uint32_t highest)
 {
     return min(max(static_cast<int>(highest) - 6, 13), 241);
 }
@@ -52,7 +64,7 @@ __device__ __forceinline__ uint32_t w4_reference(uint32_t highest)
 /* The same as BF16: with a code's 2^-126 (below) the product is code * 2^(scale - reference) * 2^-63. */
 enum { W4_WIDE_SPAN = 120 };
 #define W4_WIDE_UNIT 0x1p63f
-__device__ __forceinline__ uint32_t w4_scale_mx(uint32_t scale, uint32_t reference)
+W4_CODE uint32_t w4_scale_mx(uint32_t scale, uint32_t reference)
 {
     return (scale - reference + 190) * 0x00800080u;
 }
@@ -63,22 +75,27 @@ __device__ __forceinline__ float w4_wide_factor(uint32_t reference)
 
 /* ---- NVFP4 ---- */
 
-__device__ __forceinline__ uint32_t w4_multiply_pair(uint32_t x, uint32_t y)
+W4_CODE uint32_t w4_multiply_pair(uint32_t x, uint32_t y)
 {
+#ifdef __CUDA_ARCH__
     uint32_t r;
     asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(x), "r"(y));
     return r;
+#else
+    return lp_bf16_code(lp_bf16_value(x) * lp_bf16_value(y)) |
+           lp_bf16_code(lp_bf16_value(x >> 16) * lp_bf16_value(y >> 16)) << 16;
+#endif
 }
 
 /* UE4M3 byte -> BF16 pair of scale * 2^118: its bits, seen as BF16, are scale * 2^-120, subnormal ones included. */
-__device__ __forceinline__ uint32_t w4_scale_nv(uint32_t byte)
+W4_CODE uint32_t w4_scale_nv(uint32_t byte)
 {
     return w4_multiply_pair(w4_multiply_pair(byte * 0x00100010u, 0x7f007f00u), 0x77007700u);
 }
 
 /* pair[i]: codes i and i + 4. One multiplication moves sign and magnitude of a nibble to their places, value * 2^-126.
  */
-__device__ __forceinline__ void w4_decode_nv(uint32_t word, uint32_t scale, uint32_t (&pair)[4])
+W4_CODE void w4_decode_nv(uint32_t word, uint32_t scale, uint32_t (&pair)[4])
 {
     const uint32_t upper = word >> 8;
     pair[0] = w4_multiply_pair(((word & 0x000f000fu) * 0x1040u) & 0x81c081c0u, scale);
