@@ -66,7 +66,7 @@ static lp_status sign(const lp_differ *d, int side, uint32_t index, signed_deriv
         add_map(&h, in->map);
     }
     add_map(&h, v->map);
-    lp_sha256_text(&h, v->error_text != NULL ? v->error_text : "");
+    lp_sha256_text(&h, v->error_text);
     if (!lp_sha256_end(&h, out->digest))
         return lp_fail(err, LP_E_INTERNAL, "SHA-256 failed");
     out->index = index;
@@ -118,7 +118,7 @@ static void describe(const lp_derive *a, const lp_derive *b, char *text, size_t 
             snprintf(text, bytes, "%s with 0x%" PRIx64 ", was 0x%" PRIx64, lp_op_name((lp_op)y->op), y->bits, x->bits);
         return;
     }
-    if (strcmp(a->error_text != NULL ? a->error_text : "", b->error_text != NULL ? b->error_text : "") != 0)
+    if (strcmp(a->error_text, b->error_text) != 0)
         snprintf(text, bytes, "another error text");
     else if (a->nnode != b->nnode)
         snprintf(text, bytes, "%" PRIu32 " operations, were %" PRIu32, b->nnode, a->nnode);
