@@ -32,8 +32,8 @@ static void check_decoding(conversion kind)
         uint32_t wanted[4];
         conversions_on_host(kind, i, wanted);
         for (size_t k = 0; k < 4; k++)
-            CHECK(seen[4 * (size_t)i + k] == wanted[k], "kind %d, input %08x, word %zu: %08x, not %08x", (int)kind, i, k,
-                  seen[4 * (size_t)i + k], wanted[k]);
+            CHECK(seen[4 * (size_t)i + k] == wanted[k], "kind %d, input %08x, word %zu: %08x, not %08x", (int)kind, i,
+                  k, seen[4 * (size_t)i + k], wanted[k]);
     }
     CUDA(cudaFree(device));
     free(seen);

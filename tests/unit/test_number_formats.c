@@ -14,6 +14,8 @@
 
 #include <float.h>
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 typedef struct format {
     const char *name;
@@ -148,11 +150,76 @@ static void scales_rounded_up(void **state)
     assert_int_equal(lp_ue8m0_code_above(NAN), 255);
 }
 
+/* LOADPLAN_FORMAT_STEP=1 takes all 2^32 floats (half a minute on an idle core); the default a share of them. */
+static uint32_t step_between_inputs(void)
+{
+    const char *const text = getenv("LOADPLAN_FORMAT_STEP");
+    const long step = text == NULL ? 2003 : strtol(text, NULL, 10);
+    return step > 0 && step < 1 << 24 ? (uint32_t)step : 1;
+}
+
+static float positive(uint32_t bits)
+{
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+/* From 0 up to infinity, with the nearest code going along: nothing is computed from the input's bits. */
+static void every_input(void **state)
+{
+    (void)state;
+    const uint32_t step = step_between_inputs(), infinity = 0x7f800000u;
+    for (int i = 0; i < FORMATS; i++) {
+        const format *f = &formats[i];
+        const uint32_t sign = 1u << f->sign_bit, top = f->largest, beyond = f->sign_bit == 15 ? 0x7f80 : top;
+        const double overflow = by_definition(f, top) + (by_definition(f, top) - by_definition(f, top - 1)) / 2;
+        uint32_t code = 0;
+        double middle = by_definition(f, 1) / 2;
+        for (uint32_t bits = 0; bits < infinity; bits += step) {
+            const float value = positive(bits);
+            while (code < top && ((double)value > middle || ((double)value == middle && code % 2 == 1))) {
+                code++;
+                middle = by_definition(f, code) + (by_definition(f, code + 1) - by_definition(f, code)) / 2;
+            }
+            const uint32_t wanted = code == top && (double)value >= overflow ? beyond : code;
+            if (f->code(value) != wanted)
+                fail_msg("%s: %a gives %02x, not %02x", f->name, (double)value, f->code(value), wanted);
+            if (f->code(-value) != (wanted == 0 && f->sign_bit == 3 ? 0 : wanted | sign))
+                fail_msg("%s: %a gives %02x", f->name, (double)-value, f->code(-value));
+        }
+        for (uint32_t bits = infinity + 1; bits < 0x80000000u; bits += step)
+            if (f->sign_bit > 3 ? !isnan(f->value(f->code(positive(bits)))) : f->code(positive(bits)) % 8 != 7)
+                fail_msg("%s: NaN of bits %08x gives %02x", f->name, bits, f->code(positive(bits)));
+    }
+    uint32_t code = 0; /* the least power of two that is not below */
+    for (uint32_t bits = 0; bits < infinity; bits += step) {
+        const float value = positive(bits);
+        while (code < 255 && (double)value > ldexp(1, (int)code - 127))
+            code++;
+        if (lp_ue8m0_code_above(value) != code)
+            fail_msg("ue8m0: %a gives %02x, not %02x", (double)value, lp_ue8m0_code_above(value), code);
+    }
+}
+
+/* UE4M3 is E4M3 of what is positive, and 0 of what is not. */
+static void every_unsigned_input(void **state)
+{
+    (void)state;
+    const uint32_t step = step_between_inputs();
+    for (uint32_t bits = 0; bits < 0x7f800000u; bits += step) {
+        assert_int_equal(lp_ue4m3_code(positive(bits)), lp_e4m3_code(positive(bits)));
+        assert_int_equal(lp_ue4m3_code(-positive(bits)), 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_code), cmocka_unit_test(every_boundary),    cmocka_unit_test(saturation_and_nan),
-        cmocka_unit_test(e2m1_ties),  cmocka_unit_test(scales_rounded_up),
+        cmocka_unit_test(every_code),           cmocka_unit_test(every_boundary),
+        cmocka_unit_test(saturation_and_nan),   cmocka_unit_test(e2m1_ties),
+        cmocka_unit_test(scales_rounded_up),    cmocka_unit_test(every_input),
+        cmocka_unit_test(every_unsigned_input),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
