@@ -150,7 +150,7 @@ static void scales_rounded_up(void **state)
     assert_int_equal(lp_ue8m0_code_above(NAN), 255);
 }
 
-/* LOADPLAN_FORMAT_STEP=1 takes all 2^32 floats (half a minute on an idle core); the default a share of them. */
+/* LOADPLAN_FORMAT_STEP=1 takes all 2^32 floats (some minutes); the default a share of them. */
 static uint32_t step_between_inputs(void)
 {
     const char *const text = getenv("LOADPLAN_FORMAT_STEP");
