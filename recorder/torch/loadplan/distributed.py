@@ -53,7 +53,8 @@ _READ = c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_uint32, c.c_int64, c.c_int64, c.c_i
 
 
 class SyncSource(c.Structure):
-    _fields_ = [("context", c.c_void_p), ("holds", c.c_void_p), ("read", _READ), ("close", c.c_void_p)]
+    _fields_ = [("context", c.c_void_p), ("holds", c.c_void_p), ("read", _READ), ("close", c.c_void_p),
+                ("packer", c.c_void_p)]
 
 
 class RawSyncReport(c.Structure):
