@@ -112,7 +112,7 @@ static int take_own(lp_cli *cli, int index, bool negated, const char *value)
 typedef struct table {
     struct option option[2 * (LP_CLI_OPTIONS_MAX + 8) + 1];
     char negated[LP_CLI_OPTIONS_MAX + 8][40];
-    char letters[3 * (LP_CLI_OPTIONS_MAX + 8) + 3];
+    char letters[3 * (LP_CLI_OPTIONS_MAX + 8) + 5];
     int options, negations, letter_count;
 } table;
 
@@ -131,6 +131,10 @@ static void add_options(table *t, const lp_option *options, int count, int code,
             t->letters[t->letter_count++] = o->letter;
             if (o->value != NULL)
                 t->letters[t->letter_count++] = ':';
+            if (o->letter == 'j') { /* zstd's -T0 means the same */
+                t->letters[t->letter_count++] = 'T';
+                t->letters[t->letter_count++] = ':';
+            }
         }
     }
 }
@@ -190,7 +194,7 @@ static int parse(lp_cli *cli, table *t, const lp_option *own, int own_count, int
             exit_code = take_global(cli, code - CODE_GLOBAL_NO, true, "");
         else if (code >= CODE_GLOBAL)
             exit_code = take_global(cli, code - CODE_GLOBAL, false, value);
-        else if ((index = letter_index(own, own_count, code)) >= 0)
+        else if ((index = letter_index(own, own_count, code == 'T' ? 'j' : code)) >= 0)
             exit_code = take_own(cli, index, false, value);
         else
             exit_code =

@@ -9,4 +9,7 @@ LOADPLAN_THREADS=many says loadplan replay good.lpt --checkpoint good --verify
 LOADPLAN_THREADS=many says loadplan replay good.lpt --checkpoint good --verify -j 1 -q
 LOADPLAN_THREADS=2 says loadplan replay good.lpt --checkpoint good --verify -q
 LOADPLAN_THREADS=many says loadplan check good.lpt
+says loadplan replay good.lpt --checkpoint good --verify -q -T0
+says loadplan replay good.lpt --checkpoint good --verify -q -Tx
+says loadplan check good.lpt -T0
 LOADPLAN_THREADS=3 LOADPLAN_LOG=info loadplan doctor . | grep '^LOADPLAN_[LT]'
