@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A cold start of several ranks: each reads its share once, sends others what they need of it, and reads the rest of
  * its own. */
+#include "replayer/quiet_thread.h"
 #include "replayer/sync_private.h"
 #include "replayer/sync_world.h"
 
@@ -103,7 +104,7 @@ static lp_status begin_reading(start *x, reading *r, int64_t chunk, lp_error *er
     r->x = x;
     r->chunk = chunk;
     r->bytes = at;
-    r->is_running = pthread_create(&r->thread, NULL, read_chunk, r) == 0;
+    r->is_running = lp_quiet_thread(&r->thread, read_chunk, r) == 0;
     if (!r->is_running)
         (void)read_chunk(r); /* without a thread it is only slower */
     return LP_OK;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The meeting point: connections in, messages to the rules (transport_rounds.c), messages out. One thread, no locks
  * but the one word that ends it. */
+#include "replayer/quiet_thread.h"
 #include "replayer/transport_rounds.h"
 
 #include <errno.h>
@@ -112,7 +113,7 @@ lp_status lp_hub_open(lp_hub **out, const lp_hub_options *options, lp_error *err
     }
     hub->listener = options->listener;
     lp_rounds_init(&hub->rounds, options);
-    const int code = pthread_create(&hub->thread, NULL, run, hub);
+    const int code = lp_quiet_thread(&hub->thread, run, hub);
     if (code != 0) {
         close(hub->listener);
         lp_release(options->alloc, hub);

@@ -118,8 +118,12 @@ static int try_connect(int fd, const struct addrinfo *a)
     struct pollfd p = {.fd = fd, .events = POLLOUT};
     int code = 0;
     socklen_t bytes = sizeof code;
-    if (poll(&p, 1, CONNECT_MS) <= 0)
-        return ETIMEDOUT;
+    int ready;
+    do {
+        ready = poll(&p, 1, CONNECT_MS);
+    } while (ready < 0 && errno == EINTR);
+    if (ready <= 0)
+        return ready == 0 ? ETIMEDOUT : errno;
     if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &code, &bytes) != 0)
         return errno;
     return code == 0 && is_itself(fd) ? ECONNREFUSED : code;

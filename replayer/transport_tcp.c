@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The transport over sockets: what the caller's thread does. */
+#include "replayer/quiet_thread.h"
 #include "replayer/transport_tcp.h"
 
 #include <errno.h>
@@ -362,7 +363,7 @@ static lp_status open_tcp(lp_tcp *t, const lp_tcp_options *o, lp_error *err)
     lp_wire_put_hello(hello, &t->me);
     if (!lp_wire_put(&t->control, &(lp_wire_head){.type = LP_WIRE_HELLO}, hello, sizeof hello, NULL, 0))
         return lp_fail_memory(err);
-    const int code = pthread_create(&t->thread, NULL, lp_tcp_run, t);
+    const int code = lp_quiet_thread(&t->thread, lp_tcp_run, t);
     if (code != 0)
         return lp_fail(err, LP_E_IO, "cannot start a thread: %s", strerror(code));
     t->has_thread = true;

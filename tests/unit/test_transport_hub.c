@@ -7,8 +7,10 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { RANKS = 2, LARGE = 3 << 20 };
@@ -297,13 +299,43 @@ static void a_failed_start_cancels(void **state)
     free(out);
 }
 
+/* ---- signals ---- */
+
+static atomic_int handled;
+
+static void handle(int number)
+{
+    (void)number;
+    atomic_fetch_add(&handled, 1);
+}
+
+/* A signal that the application's threads block waits for one of them. */
+static void signals_are_the_applications(void **state)
+{
+    const struct sigaction noting = {.sa_handler = handle};
+    struct sigaction before;
+    sigset_t one, old;
+    (void)state;
+    open_round();
+    assert_int_equal(sigaction(SIGUSR1, &noting, &before), 0);
+    sigemptyset(&one);
+    sigaddset(&one, SIGUSR1);
+    assert_int_equal(pthread_sigmask(SIG_BLOCK, &one, &old), 0);
+    assert_int_equal(kill(getpid(), SIGUSR1), 0);
+    lp_sleep_ms(20);
+    assert_int_equal(sigtimedwait(&one, NULL, &(struct timespec){.tv_sec = 0}), SIGUSR1);
+    assert_int_equal(atomic_load(&handled), 0);
+    assert_int_equal(pthread_sigmask(SIG_SETMASK, &old, NULL), 0);
+    assert_int_equal(sigaction(SIGUSR1, &before, NULL), 0);
+    close_all();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_bad_row_closes_nothing),
-        cmocka_unit_test(blocks_that_do_not_add_up),
-        cmocka_unit_test(a_peer_may_be_ahead),
-        cmocka_unit_test(a_failed_start_cancels),
+        cmocka_unit_test(a_bad_row_closes_nothing),     cmocka_unit_test(blocks_that_do_not_add_up),
+        cmocka_unit_test(a_peer_may_be_ahead),          cmocka_unit_test(a_failed_start_cancels),
+        cmocka_unit_test(signals_are_the_applications),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
