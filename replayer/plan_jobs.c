@@ -6,6 +6,7 @@
  */
 #include "replayer/plan.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 /* Bytes of a storage that a derive reads or writes. */
@@ -255,6 +256,7 @@ static lp_status put_in_order(work *w, uint32_t *job_of, lp_error *err)
     while (head < tail) {
         const uint32_t d = queue[head];
         job_of[d] = head++;
+        assert(first[d] == first[d + 1] || w->jobs.item != NULL);
         for (uint32_t i = first[d]; i < first[d + 1]; i++)
             if (--waits[w->jobs.item[i].to] == 0)
                 queue[tail++] = w->jobs.item[i].to;

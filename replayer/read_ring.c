@@ -245,7 +245,7 @@ lp_status lp_ring_drain(lp_ring *ring, lp_error *err)
 void lp_ring_drop(lp_ring *ring)
 {
     ring->is_open = false;
-    while (ring->taken < ring->submitted)
+    while (ring->slot != NULL && ring->taken < ring->submitted) /* it may not have been opened in full */
         (void)wait_for_oldest(ring);
 }
 
