@@ -336,7 +336,7 @@ lp_status lp_json_null(lp_json *j)
     return literal(j, "null");
 }
 
-static lp_status skip_container(lp_json *j, char open) /* NOLINT(misc-no-recursion): at most DEPTH_MAX deep */
+static lp_status skip_container(lp_json *j, char open) /* at most DEPTH_MAX deep */
 {
     const char close = open == '{' ? '}' : ']';
     const char *key;

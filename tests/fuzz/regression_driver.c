@@ -39,7 +39,7 @@ static int run_file(const char *path, size_t bytes)
     return is_read ? 0 : complain(path);
 }
 
-static int run_path(const char *path, int depth) /* NOLINT(misc-no-recursion): a folder's folders are not entered */
+static int run_path(const char *path, int depth) /* a folder's folders are not entered */
 {
     struct stat st;
     if (stat(path, &st) != 0)

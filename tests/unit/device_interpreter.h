@@ -29,7 +29,7 @@ static inline void run_place(const lp_device_desc *d, uint64_t index, int64_t *s
 
 static inline uint8_t *interpreted_dst(const lp_device_desc *d, int64_t off)
 {
-    return (uint8_t *)(uintptr_t)d->dst + off; // NOLINT(performance-no-int-to-ptr)
+    return (uint8_t *)(uintptr_t)d->dst + off;
 }
 
 /* The kernel for rows: units of a tile, bulk copies of 16 bytes and their multiples. False: an access that the copy
