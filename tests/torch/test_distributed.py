@@ -34,6 +34,23 @@ class Server(torch.nn.Module):
                 self.wide.copy_(tensor.float())
 
 
+class Trainer(torch.nn.Module):
+    """The same checkpoint in parameters that keep its bytes."""
+
+    def __init__(self):
+        super().__init__()
+        for name, shape in (("pair", (4, 12)), ("down", (4, 6)), ("norm", (6,))):
+            parameter = torch.nn.Parameter(torch.zeros(shape, dtype=torch.bfloat16), requires_grad=False)
+            self.register_parameter(name, parameter)
+
+    def load_weights(self, weights):
+        for name, tensor in weights:
+            if name in ("gate", "up"):
+                self.pair[:, 6 * (name == "up"):][:, :6].copy_(tensor)
+            else:
+                dict(self.named_parameters())[name].copy_(tensor)
+
+
 def weights(epoch):
     torch.manual_seed(7)
     tensors = {name: torch.randn(shape).to(torch.bfloat16)
@@ -58,8 +75,8 @@ class Distributed(unittest.TestCase):
     def tearDown(self):
         self._folder.cleanup()
 
-    def run_world(self, mode, epochs, send):
-        """What two servers report, and their models; send(sender, epoch) runs in this thread."""
+    def run_world(self, mode, epochs, send, trace=None):
+        """What two servers report, and their models; send(sender, epoch) runs in this thread. trace: the sender's."""
         models = [Server(), Server()]
         reports = [[], []]
 
@@ -75,7 +92,7 @@ class Distributed(unittest.TestCase):
         threads = [threading.Thread(target=serve, args=(n,)) for n in range(2)]
         for thread in threads:
             thread.start()
-        with distributed.Sender(self.trace, self.where, mode, rank=0, size=1, servers=2, join_timeout=20) as sender:
+        with distributed.Sender(trace or self.trace, self.where, mode, rank=0, size=1, servers=2, join_timeout=20) as sender:
             for epoch in range(1, epochs + 1):
                 send(sender, epoch)
         for thread in threads:
@@ -100,6 +117,26 @@ class Distributed(unittest.TestCase):
                     self.assertEqual(len(seen[2].content), 64)
                 if mode == "delta":
                     self.assertLess(reports[0][2].bytes_moved, reports[0][0].bytes_moved)
+
+    def test_a_plan_is_sent_from_its_live_tensors(self):
+        trainer = Trainer()
+        trace = loadplan.record(trainer.load_weights, os.path.join(self._folder.name, "model.safetensors"), trainer)
+        plan = loadplan.Plan(trace, trainer)
+
+        def send(sender, epoch):
+            trainer.load_weights(weights(epoch).items())
+            sender.send(plan)
+
+        for mode in ("packed", "sliced", "delta"):
+            with self.subTest(mode):
+                self.assert_loaded(self.run_world(mode, 3, send, trace)[1], 3)
+
+    def test_a_transport_that_is_not_there_is_told(self):
+        with self.assertRaisesRegex(ValueError, "'mpi' is no transport"):
+            distributed.Sender(self.trace, self.where, rank=0, size=1, transport="mpi")
+        if not torch.cuda.is_available():
+            with self.assertRaises(loadplan.LoadplanError):
+                distributed.Sender(self.trace, self.where, rank=0, size=1, transport="nccl")
 
     def test_a_missing_weight_ends_the_epoch_for_all(self):
         def send(sender, epoch):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights from the ranks of a trainer to those of servers, over sockets: docs/distributed.md has the protocol.
+"""Weights from the ranks of a trainer to those of servers, over sockets or NCCL: docs/distributed.md has the protocol.
 
     sender = loadplan.distributed.Sender(trace, "node0:7700", mode="delta")        # in the trainer, every rank
     for step in ...:
@@ -66,10 +66,13 @@ class RawSyncReport(c.Structure):
 _p, _l, _s = c.c_void_p, c.c_int64, c.c_char_p
 for _name, (_result, *_arguments) in {
     "lp_transport_tcp": (c.c_int, P(Transport), P(TcpOptions), P(Error)),
+    "lp_transport_nccl": (c.c_int, P(Transport), P(Transport), c.c_int32, _p, P(Error)),
     "lp_transport_close": (None, P(Transport)),
     "lp_trace_checkpoint": (_p, _p),
     "lp_sync_open": (c.c_int, P(_p), P(Transport), _p, P(SyncOptions), P(Error)),
     "lp_sync_close": (None, _p),
+    "lp_sync_source_plan": (c.c_int, P(SyncSource), _p, P(Error)),
+    "lp_sync_source_close": (None, P(SyncSource)),
     "lp_sync_send": (c.c_int, _p, P(SyncSource), _l, P(RawSyncReport), P(Error)),
     "lp_sync_recv": (c.c_int, _p, _p, P(SessionOptions), _l, P(RawSyncReport), P(Error)),
 }.items():
@@ -96,15 +99,18 @@ def _report(raw: RawSyncReport) -> Report:
 
 
 class _Rank:
-    """One rank at the meeting point. rank and size default to those of torchrun."""
+    """One rank at the meeting point. rank and size default to those of torchrun. transport "nccl": payloads go between
+    GPUs, by default the one of LOCAL_RANK; those of plans on that GPU never leave its memory."""
 
     def __init__(self, trace: Trace, rendezvous: str, *, is_sender: bool, rank, size, group, servers, join_timeout,
-                 stall_timeout, mode=0, bucket=0, content_id=True):
+                 stall_timeout, transport, gpu, mode=0, bucket=0, content_id=True):
         host, _, port = rendezvous.rpartition(":")
         if not host or not port.isdigit():
             raise ValueError(f"{rendezvous!r} is no HOST:PORT")
         self._trace = trace
-        self._transport, self._sync = Transport(), c.c_void_p()
+        if transport not in ("tcp", "nccl"):
+            raise ValueError(f"{transport!r} is no transport: tcp or nccl")
+        self._transport, self._nccl, self._sync = Transport(), Transport(), c.c_void_p()
         rank = int(os.environ.get("RANK", 0)) if rank is None else rank
         size = int(os.environ.get("WORLD_SIZE", 1)) if size is None else size
         tcp = TcpOptions(host=host.strip("[]").encode(), port=int(port), is_sender=is_sender, group=group.encode(), rank=rank,
@@ -113,7 +119,11 @@ class _Rank:
         options = SyncOptions(is_sender=is_sender, group=group.encode(), mode=mode, bucket=bucket,
                               no_content_id=not content_id)
         try:
-            check(lib.lp_sync_open, c.byref(self._sync), c.byref(self._transport), trace._handle, c.byref(options))
+            if transport == "nccl":
+                gpu = int(os.environ.get("LOCAL_RANK", 0)) if gpu is None else gpu
+                check(lib.lp_transport_nccl, c.byref(self._nccl), c.byref(self._transport), gpu, None)
+            payloads = self._nccl if transport == "nccl" else self._transport
+            check(lib.lp_sync_open, c.byref(self._sync), c.byref(payloads), trace._handle, c.byref(options))
         except LoadplanError:
             self.close()
             raise
@@ -122,6 +132,7 @@ class _Rank:
         """Leaves the meeting; at sender 0 it ends for all."""
         sync, self._sync = self._sync, c.c_void_p()
         lib.lp_sync_close(sync)
+        lib.lp_transport_close(c.byref(self._nccl))
         lib.lp_transport_close(c.byref(self._transport))
 
     def __enter__(self):
@@ -136,20 +147,44 @@ class _Rank:
 
 
 class Sender(_Rank):
-    """A rank that has every checkpoint tensor whole, on the CPU or on a device. Sender 0 is where all meet."""
+    """A rank that has every checkpoint tensor whole, on the CPU or on a device, or what a plan of its own trace put into
+    its live tensors. Sender 0 is where all meet."""
 
     def __init__(self, trace: Trace, rendezvous: str, mode: str = "packed", *, rank: int | None = None,
                  size: int | None = None, servers: int = 1, bucket: int = 0, content_id: bool = True,
-                 join_timeout: float = 300, stall_timeout: float = 60):
+                 join_timeout: float = 300, stall_timeout: float = 60, transport: str = "tcp", gpu: int | None = None):
+        self._plan, self._source = None, SyncSource()
         super().__init__(trace, rendezvous, is_sender=True, rank=rank, size=size, group="", servers=servers,
-                         join_timeout=join_timeout, stall_timeout=stall_timeout, mode=_MODES[mode], bucket=bucket,
+                         join_timeout=join_timeout, stall_timeout=stall_timeout, transport=transport, gpu=gpu,
+                         mode=_MODES[mode], bucket=bucket,
                          content_id=content_id)
         catalogue = lib.lp_trace_checkpoint(trace._handle)
         self._names = [lib.lp_checkpoint_at(catalogue, i).contents.name.decode()
                        for i in range(lib.lp_checkpoint_count(catalogue))]
 
-    def send(self, weights: Mapping[str, torch.Tensor] | Iterable[tuple[str, torch.Tensor]], epoch: int = 0) -> Report:
-        """One epoch: returns when every receiver has it."""
+    def close(self) -> None:
+        lib.lp_sync_source_close(c.byref(self._source))
+        self._plan = None
+        super().close()
+
+    def _send_plan(self, plan: Plan, epoch: int) -> Report:
+        raw = RawSyncReport()
+        if self._plan is not plan:  # how its frames are packed is kept from epoch to epoch
+            lib.lp_sync_source_close(c.byref(self._source))
+            self._plan = None
+            check(lib.lp_sync_source_plan, c.byref(self._source), plan._plan)
+            self._plan = plan
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()  # what wrote the tensors is done
+        check(lib.lp_sync_send, self._sync, c.byref(self._source), epoch, c.byref(raw))
+        return _report(raw)
+
+    def send(self, weights: Plan | Mapping[str, torch.Tensor] | Iterable[tuple[str, torch.Tensor]],
+             epoch: int = 0) -> Report:
+        """One epoch: returns when every receiver has it. weights: all checkpoint tensors by name, or a plan of the own
+        trace whose live tensors hold them, which must not change meanwhile."""
+        if isinstance(weights, Plan):
+            return self._send_plan(weights, epoch)
         tensors = dict(weights)
         flat: dict[int, torch.Tensor] = {}
         problem: list[BaseException] = []
@@ -187,9 +222,10 @@ class Receiver(_Rank):
     """A rank of a server; `plan` is bound to its live tensors."""
 
     def __init__(self, plan: Plan, rendezvous: str, *, rank: int | None = None, size: int | None = None,
-                 group: str = "server", join_timeout: float = 300, stall_timeout: float = 60):
+                 group: str = "server", join_timeout: float = 300, stall_timeout: float = 60, transport: str = "tcp",
+                 gpu: int | None = None):
         super().__init__(plan.trace, rendezvous, is_sender=False, rank=rank, size=size, group=group, servers=0,
-                         join_timeout=join_timeout, stall_timeout=stall_timeout)
+                         join_timeout=join_timeout, stall_timeout=stall_timeout, transport=transport, gpu=gpu)
         self._bound = plan
 
     def receive(self, mode: str = "direct", *, epoch: int = 0, allow_fallbacks: bool = False) -> Report:
