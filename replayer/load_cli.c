@@ -6,17 +6,35 @@
 
 #include <stdlib.h>
 
-static int keep_ranks_of_trace(lp_cli_job *job, bool all)
+/* The ranks that the trace has, never those of its layout: a layout of 2^31 ranks costs a hostile trace nothing. */
+static int take_all_ranks(lp_cli_job *job)
 {
-    int32_t kept = 0;
-    for (int32_t i = 0; i < job->rank_count; i++) {
-        if (lp_trace_scope_find(job->trace, job->rank[i]) >= 0)
-            job->rank[kept++] = job->rank[i];
-        else if (!all)
-            return lp_cli_usage(job->cli, "the trace has no rank %d", job->rank[i]);
+    const int32_t count = lp_trace_scope_count(job->trace);
+    lp_error err;
+    if (count == 0)
+        return lp_cli_usage(job->cli, "the trace has no ranks");
+    job->rank = malloc((size_t)count * sizeof *job->rank);
+    if (job->rank == NULL) {
+        (void)lp_fail_memory(&err);
+        return lp_cli_fail(job->cli, &err);
     }
-    job->rank_count = kept;
-    return kept > 0 ? 0 : lp_cli_usage(job->cli, "the trace has no ranks");
+    for (int32_t i = 0; i < count; i++)
+        job->rank[i] = lp_scope_rank(lp_trace_scope_at(job->trace, i));
+    job->rank_count = count;
+    return 0;
+}
+
+static int take_ranks(lp_cli_job *job, const char *default_rank)
+{
+    const lp_scope *layout = &lp_trace_header_of(job->trace)->layout;
+    if (strcmp(lp_cli_text(job->cli, "rank", default_rank), "all") == 0)
+        return take_all_ranks(job);
+    if (!lp_cli_ranks(job->cli, "rank", default_rank, lp_scope_world(layout), &job->rank, &job->rank_count))
+        return LP_EXIT_USAGE;
+    for (int32_t i = 0; i < job->rank_count; i++)
+        if (lp_trace_scope_find(job->trace, job->rank[i]) < 0)
+            return lp_cli_usage(job->cli, "the trace has no rank %d", job->rank[i]);
+    return 0;
 }
 
 static int match(const lp_cli_job *job)
@@ -42,11 +60,7 @@ int lp_cli_job_open(lp_cli_job *job, lp_cli *cli, bool needs_checkpoint, const c
         return lp_cli_usage(cli, "where are the weights? name them with --checkpoint PATH");
     if (lp_trace_open_with(&job->trace, cli->argument[0], platform, &err) != LP_OK)
         return lp_cli_fail(cli, &err);
-    const lp_trace_header *header = lp_trace_header_of(job->trace);
-    const char *ranks = lp_cli_text(cli, "rank", default_rank);
-    if (!lp_cli_ranks(cli, "rank", default_rank, lp_scope_world(&header->layout), &job->rank, &job->rank_count))
-        return LP_EXIT_USAGE;
-    const int exit_code = keep_ranks_of_trace(job, strcmp(ranks, "all") == 0);
+    const int exit_code = take_ranks(job, default_rank);
     if (exit_code != 0)
         return exit_code;
     if (path != NULL && lp_checkpoint_open_with(&job->checkpoint, path, platform, &err) != LP_OK)

@@ -131,8 +131,15 @@ lp_status lp_plan_entry_ranges(const lp_plan *plan, const lp_entry *entry, lp_ra
 {
     for (uint32_t i = 0; i < entry->step_count; i++) {
         const lp_step *step = &plan->step[entry->first_step + i];
-        if (step->kind != LP_KIND_FILL)
-            LP_TRY(lp_ranges_add_map(ranges, step->map, step->src_off, err));
+        if (step->kind == LP_KIND_FILL)
+            continue;
+        const lp_status status = lp_ranges_add_map(ranges, step->map, step->src_off, err);
+        if (status == LP_E_LIMIT) {
+            const char *name = lp_checkpoint_at(plan->catalogue, entry->name)->name;
+            return lp_fail_at(err, LP_E_LIMIT, name, -1, "more than %d ranges of '%s' are read", LP_RANGES_MAX, name);
+        }
+        if (status != LP_OK)
+            return status;
     }
     lp_ranges_normalise(ranges);
     return LP_OK;

@@ -261,8 +261,12 @@ static lp_status put_in_order(work *w, uint32_t *job_of, lp_error *err)
             if (--waits[w->jobs.item[i].to] == 0)
                 queue[tail++] = w->jobs.item[i].to;
     }
-    if (tail != count)
-        status = lp_fail(err, LP_E_UNSUPPORTED, "derives of the trace wait for each other in a circle");
+    for (uint32_t d = 0; status == LP_OK && tail != count && d < count; d++) {
+        const uint32_t dest = w->plan->derive[d].dest;
+        if (waits[d] > 0)
+            status = lp_fail(err, LP_E_UNSUPPORTED, "derives wait for each other in a circle, such as that of '%s'",
+                             dest == LP_NONE ? "a check" : w->plan->rows->dest[dest].name);
+    }
 release:
     lp_release(w->alloc, first);
     lp_release(w->alloc, waits);

@@ -382,13 +382,17 @@ static int order_ranks(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+enum { RANKS_LISTED = 65536 };
+
 bool lp_cli_ranks(lp_cli *cli, const char *name, const char *fallback, int32_t world, int32_t **ranks, int32_t *count)
 {
     const char *text = lp_cli_text(cli, name, fallback);
-    int32_t *list = malloc((size_t)world * sizeof *list), n = 0;
+    /* No trace holds more; the layout of a hostile one may have 2^31. */
+    const int32_t room = world < RANKS_LISTED ? world : RANKS_LISTED;
+    int32_t *list = malloc((size_t)room * sizeof *list), n = 0;
     bool ok = list != NULL && world > 0;
     if (ok && strcmp(text, "all") == 0) {
-        for (n = 0; n < world; n++)
+        for (n = 0; n < room; n++)
             list[n] = n;
     } else {
         for (const char *p = text; ok;) {
@@ -397,7 +401,7 @@ bool lp_cli_ranks(lp_cli *cli, const char *name, const char *fallback, int32_t w
             hi = lo;
             if (ok && *p == '-')
                 ok = isdigit((unsigned char)*++p) && parse_integer(p, &hi, &p);
-            ok = ok && lo <= hi && hi < world && hi - lo < world - n;
+            ok = ok && lo <= hi && hi < world && hi - lo < room - n;
             for (int64_t r = lo; ok && r <= hi; r++)
                 list[n++] = (int32_t)r;
             if (!ok || *p == '\0')
