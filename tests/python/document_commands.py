@@ -5,7 +5,7 @@ Every `loadplan VERB ...` names a verb, options and choices that exist. Lines th
 from top to bottom of their document, in a copy of the folder that `make demo` leaves (with a smaller checkpoint of the same
 names): each must end with 0, or with what `echo $?` shows below it, and print the lines that stand there. Numbers may
 differ, except in documents that are exact; `...` stands for any lines, or for the end of a line. What needs a GPU or a
-launcher is not run.
+launcher is not run. Links between documents, and paths that they name, must lead somewhere.
 """
 import argparse
 import importlib.util
@@ -39,6 +39,14 @@ PREPARE = {
                             "loadplan record -q --checkpoint dense --dp 16 --tp 4 -o dp16tp4.lpt",
                             "loadplan record -q --checkpoint dense --tp 8 -o tp8.lpt"],
 }
+# A repository with a main branch that holds a trace and a header bundle, for the blocks of a document that use git.
+REPOSITORY = ["git init -q -b main . && mkdir plans && echo '*' > .gitignore",
+              "{tools}/make_checkpoint -o small --kind nvfp4 --layers 2 --hidden 256 --intermediate 256 --experts 8 --heads 8"
+              " --kv-heads 8 --head-dim 64 --vocab 128",
+              "loadplan info -q small --save-headers plans/v4.headers",
+              "loadplan record -q --checkpoint small --loader moe --tp 8 -o plans/v4.lpt",
+              "git add -f plans/v4.lpt plans/v4.headers && git -c user.name=a -c user.email=a@b commit -q -m base",
+              "git update-ref refs/remotes/origin/main HEAD"]
 # Shown as another program printed them: the loader of docs/ci.md is one in PyTorch (tests/torch/test_ci.py runs it).
 OTHER_OUTPUT = {("docs/ci.md", "loadplan diff main.lpt pr.lpt")}
 
@@ -95,6 +103,16 @@ def judge_lines(name, text):
                     judge_words(f"{name}:{number}", verb, words)
                 elif any(word.startswith("--") for word in words):
                     fail(f"{name}:{number}", f"there is no command 'loadplan {verb}'")
+
+
+def judge_links(path, name, text):
+    prose = re.sub(r"```.*?```", "", text, flags=re.S)
+    for target in re.findall(r"\]\(([^)#:]+)[^)]*\)", prose):
+        if not (path.parent / target).exists():
+            fail(name, f"there is no '{target}'")
+    for target in re.findall(r"`((?:traces|layouts|recorder|replayer|kernels|tests|docs)/[\w./-]+\.\w+)`", prose):
+        if not (root / target).exists() and not re.search("[A-Z]{4}", target):
+            fail(name, f"there is no '{target}'")
 
 
 # ---- what happens --------------------------------------------------------------------------------------------------------
@@ -160,6 +178,23 @@ def serve(command, folder):
             break
         time.sleep(0.1)
     return process, seen
+
+
+def run_scripts(name, text, demo, folder):
+    """Blocks without prompts that use git: run as they stand, in a repository; what they set up for git is tried."""
+    blocks = [b for b in re.findall(r"^```\n(.*?)^```", text, re.M | re.S) if re.match(r"(git show|echo '\*\.lpt diff)", b)]
+    if not blocks:
+        return 0
+    folder.mkdir()
+    for step in [step.replace("{tools}", str(tools)) for step in REPOSITORY] + blocks:
+        done = shell("set -e\n" + step, folder)
+        if done.returncode != 0:
+            return fail(name, f"does not run: {step}\n{done.stdout}") or 0
+    if any("textconv" in block for block in blocks):
+        shell("loadplan record -q --checkpoint small --loader moe --tp 4 -f -o plans/v4.lpt", folder)
+        if "+layout pp=1 dp=1 tp=4" not in shell("git diff", folder).stdout:
+            fail(name, "git does not show a changed trace as text")
+    return len(blocks)
 
 
 def run_document(name, text, demo, folder):
@@ -234,8 +269,10 @@ with tempfile.TemporaryDirectory() as work:
         name = str(path.relative_to(root))
         text = path.read_text()
         judge_lines(name, text)
+        judge_links(path, name, text)
         if name.endswith(".md"):
-            total += run_document(name, text, demo, pathlib.Path(work) / name.replace("/", "-"))
+            folder = pathlib.Path(work) / name.replace("/", "-")
+            total += run_document(name, text, demo, folder) + run_scripts(name, text, demo, folder.with_suffix(".git"))
 if failures:
     print("\n".join(failures))
     sys.exit(1)
