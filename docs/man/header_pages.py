@@ -114,6 +114,7 @@ class Header:
         body = source[source.index("*/") + 2:].split('extern "C" {\n#endif', 1)
         body = body[-1].split("#ifdef __cplusplus\n}", 1)[0]
         body = re.sub(r"/\*[^*]*\*/\n(?=#ifdef __CUDACC__)", "", body)
+        body = re.sub(r"\s*__attribute__\(\(format\(printf, \d+, \d+\)\)\)", "", body)
         body = re.sub(r"#include[^\n]*\n|#if.*?\n|#else\n|#endif\n?|#define LP_HOST_DEVICE[^\n]*\n|#define LOADPLAN_\w+_H\n", "", body)
         self.items = items_of(body)
         self.at, self.remark = {}, {}                    # functions that macros call with file and line; what trails them
@@ -153,8 +154,7 @@ class Header:
         if match and match["name"] in self.at and self.is_macro_target(match["name"]):
             return "", [match["name"]]
         if match:
-            parameters = match["parameters"].split(")\n    __attribute__")[0]
-            return wrapped(match["result"], match["name"], re.sub(r"\) __attribute__.*", "", parameters)), [match["name"]]
+            return wrapped(match["result"], match["name"], match["parameters"]), [match["name"]]
         return text, [a or b for a, b in TYPE_NAME.findall(text)]
 
     def is_macro_target(self, name):
