@@ -83,7 +83,7 @@ static void names_are_found_without_memory(void **state)
 {
     (void)state;
     bool is_empty = false;
-    const lp_alloc alloc = {sizeof alloc, &is_empty, resize_while_there_is_some};
+    const lp_alloc alloc = {.size = sizeof alloc, .context = &is_empty, .resize = resize_while_there_is_some};
     const lp_platform platform = {.alloc = &alloc};
     lp_checkpoint *c = make_catalogue(&platform);
     is_empty = true;

@@ -123,7 +123,7 @@ static void test_memory_runs_out(void **state)
     make_program(&p, &random);
     for (int n = 0;; n++) {
         failing f = {n};
-        const lp_alloc alloc = {sizeof alloc, &f, fail_resize};
+        const lp_alloc alloc = {.size = sizeof alloc, .context = &f, .resize = fail_resize};
         lp_derive_table t = {.alloc = &alloc};
         uint64_t region[PROGRAM_INPUTS] = {0};
         lp_error err;

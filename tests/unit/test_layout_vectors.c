@@ -310,7 +310,7 @@ static void every_allocation_may_fail(void **state)
     int limit = 0;
     for (; status != LP_OK && limit < 100; limit++) {
         int left = limit;
-        const lp_alloc alloc = {sizeof alloc, &left, failing_resize};
+        const lp_alloc alloc = {.size = sizeof alloc, .context = &left, .resize = failing_resize};
         memset(out, 0xa5, sizeof out);
         status = lp_layout_apply(layout, &sizes, LP_SHARD_UP, 0, in, out, &alloc, NULL);
         if (status != LP_OK) {
