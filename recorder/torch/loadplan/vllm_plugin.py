@@ -8,7 +8,8 @@ loader computes on are loaded by vLLM's own code, and counted. Ranks tell each o
 byte; one that has no plan sends all to the ordinary loader.
 
 Options, in --model-loader-extra-config:
-  "cache": FOLDER     where traces are kept, one file for each rank (default ~/.cache/loadplan)
+  "cache": FOLDER     where traces are kept, one file for each rank (default LOADPLAN_CACHE_DIR, else loadplan in the
+                      user's cache folder, which is XDG_CACHE_HOME or ~/.cache)
   "trace": FILE       a trace recorded elsewhere, perhaps for another target; "{rank}" in it becomes the rank's number
 
 The weight transfer backend `loadplan` reloads what this has loaded (vllm_transfer.py).
@@ -113,6 +114,11 @@ def _exchange(mine: dict) -> list[dict]:
     return said
 
 
+def _cache_folder():
+    caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return os.environ.get("LOADPLAN_CACHE_DIR") or os.path.join(caches, "loadplan")
+
+
 def _loader_class():
     from vllm.config import get_current_vllm_config
     from vllm.model_executor.model_loader.base_loader import BaseModelLoader
@@ -122,7 +128,7 @@ def _loader_class():
         def __init__(self, load_config):
             super().__init__(load_config)
             extra = dict(load_config.model_loader_extra_config or {})
-            self._cache = extra.pop("cache", os.path.expanduser("~/.cache/loadplan"))
+            self._cache = extra.pop("cache", None) or _cache_folder()
             self._given = extra.pop("trace", None)
             if extra:
                 raise ValueError(f"load format loadplan has no option {sorted(extra)[0]!r}")
