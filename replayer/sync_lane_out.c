@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Frames out of the memory of a device. The header of a frame needs its digest, so it is sent one frame later than the
- * payload: then the digest has arrived, or nearly so, and reading and packing never stand still for it.
+ * Frames out of the memory of a device. The header of a frame needs its digest, so it is sent when the next frame has
+ * been filled: then the digest has arrived, or nearly so, and reading and packing never stand still for it.
  */
 #include "replayer/sync_lane.h"
 
@@ -126,9 +126,11 @@ static lp_status send_all(lane_out *f, int64_t count, lp_error *err)
         LP_TRY(packer->prepare(packer->context, f->frame, count, f->s->bucket_memory, err));
     for (int64_t i = 0; i < count; i++) {
         LP_TRY(fill(f, i, err));
-        LP_TRY(start(f, i, err));
+        /* Two ranks connect with their first message, and starting that waits until the other one has come so far. Who
+         * waits for the header of an earlier frame never does: so it goes first. */
         if (i > 0)
             LP_TRY(announce(f, i - 1, err));
+        LP_TRY(start(f, i, err));
         lp_sync_alive(f->s);
     }
     if (count > 0)

@@ -32,12 +32,18 @@ typedef struct message {
 typedef struct world {
     int size, joined, left;
     bool is_aborted, has_gone[RANKS];
+    bool sends[RANKS][RANKS], receives[RANKS][RANKS]; /* by rank and peer: it has told the library so */
     message pending[PENDING];
 } world;
 
+/* Ranks that exchange their first message connect, for which both have to come: until then the call is in progress. */
 typedef struct comm {
     world *w;
-    int rank;
+    int rank, awaited_count;
+    struct {
+        int peer;
+        bool is_send;
+    } awaited[GROUP];
 } comm;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -45,6 +51,7 @@ static world worlds[WORLDS];
 static int world_count;
 static long fail_at, calls, open_count, flip_at;
 static unsigned long order;
+static bool connects;
 
 /* Of one thread: messages between group start and end. */
 static _Thread_local message group[GROUP];
@@ -55,6 +62,7 @@ EXPORT void fakeFailAt(long n);
 EXPORT long fakeCalls(void);
 EXPORT long fakeOpen(void);
 EXPORT void fakeFlip(long n);
+EXPORT void fakeConnects(bool yes);
 EXPORT int ncclGetVersion(int *version);
 EXPORT int ncclGetUniqueId(id *out);
 EXPORT int ncclCommInitRankConfig(void **out, int size, id key, int rank, void *config);
@@ -90,6 +98,11 @@ long fakeCalls(void)
 long fakeOpen(void)
 {
     return open_count;
+}
+
+void fakeConnects(bool yes)
+{
+    connects = yes;
 }
 
 void fakeFlip(long n)
@@ -134,11 +147,37 @@ int ncclCommInitRankConfig(void **out, int size, id key, int rank, void *config)
     pthread_mutex_lock(&lock);
     worlds[number].size = size;
     worlds[number].joined++;
-    *c = (comm){.w = &worlds[number], .rank = rank};
+    *c = (comm){.w = &worlds[number], .rank = rank, .awaited_count = 0};
     open_count++;
     pthread_mutex_unlock(&lock);
     *out = c;
     return IN_PROGRESS;
+}
+
+static bool are_connected(const comm *c)
+{
+    const world *w = c->w;
+    for (int i = 0; i < c->awaited_count && connects; i++) {
+        const int peer = c->awaited[i].peer;
+        if (c->awaited[i].is_send ? !w->receives[peer][c->rank] : !w->sends[peer][c->rank])
+            return false;
+    }
+    return true;
+}
+
+/* The lock is held. */
+static void connect_group(void)
+{
+    for (int i = 0; i < group_count; i++) {
+        comm *c = group_comm[i];
+        const message *m = &group[i];
+        bool *told = m->is_send ? &c->w->sends[c->rank][m->peer] : &c->w->receives[c->rank][m->peer];
+        if (i == 0)
+            c->awaited_count = 0;
+        c->awaited[c->awaited_count].peer = m->peer;
+        c->awaited[c->awaited_count++].is_send = m->is_send;
+        *told = true;
+    }
 }
 
 int ncclCommGetAsyncError(void *c, int *result)
@@ -147,7 +186,9 @@ int ncclCommGetAsyncError(void *c, int *result)
     if (fails())
         return SYSTEM;
     pthread_mutex_lock(&lock);
-    *result = x->w->is_aborted ? 6 /* a remote process is gone */ : x->w->joined < x->w->size ? IN_PROGRESS : SUCCESS;
+    *result = x->w->is_aborted                                 ? 6 /* a remote process is gone */
+              : x->w->joined < x->w->size || !are_connected(x) ? IN_PROGRESS
+                                                               : SUCCESS;
     pthread_mutex_unlock(&lock);
     return SUCCESS;
 }
@@ -314,15 +355,19 @@ static void enqueue_group(void)
 int ncclGroupEnd(void)
 {
     bool ok = !fails();
+    pthread_mutex_lock(&lock);
+    if (ok)
+        connect_group();
     if (ok && group_count > 0 && group[0].stream->enqueue != NULL) {
+        pthread_mutex_unlock(&lock); /* the stream may go on at once, up to this very group */
         enqueue_group();
         group_count = 0;
-        return SUCCESS;
+        return connects ? IN_PROGRESS : SUCCESS;
     }
-    pthread_mutex_lock(&lock);
     for (int i = 0; i < group_count && ok; i++)
         ok = post(group_comm[i]->w, &group[i]);
+    const bool had_any = group_count > 0;
     group_count = 0;
     pthread_mutex_unlock(&lock);
-    return ok ? SUCCESS : SYSTEM;
+    return !ok ? SYSTEM : had_any && connects ? IN_PROGRESS : SUCCESS;
 }
