@@ -21,18 +21,50 @@ void lp_rank_file_name(char out[32], int32_t rank)
 
 /* ---- header ---- */
 
+/* What jansson makes is NULL when memory is out, and NULL is taken by none of its calls: *ok stays true when all went
+ * well. */
+static void put(json_t *object, const char *key, json_t *value, bool *ok)
+{
+    *ok = json_object_set_new(object, key, value) == 0 && *ok;
+}
+
+static json_t *whole(json_t *object, bool ok)
+{
+    if (!ok)
+        json_decref(object);
+    return ok ? object : NULL;
+}
+
 static json_t *int_list(int32_t count, const int64_t *value)
 {
     json_t *list = json_array();
+    bool ok = list != NULL;
     for (int32_t i = 0; i < count; i++)
-        json_array_append_new(list, json_integer(value[i]));
-    return list;
+        ok = json_array_append_new(list, json_integer(value[i])) == 0 && ok;
+    return whole(list, ok);
+}
+
+/* NULL when memory is out; the caller frees it. The text is measured first: where json_dumps finds no memory to grow,
+ * it may leave out a key and not say so (jansson 2.14). */
+static char *as_text(const json_t *value, size_t *bytes)
+{
+    *bytes = json_dumpb(value, NULL, 0, JSON_COMPACT);
+    char *text = *bytes == 0 ? NULL : malloc(*bytes + 1);
+    if (text == NULL)
+        return NULL;
+    if (json_dumpb(value, text, *bytes, JSON_COMPACT) != *bytes) {
+        free(text);
+        return NULL;
+    }
+    text[*bytes] = '\0';
+    return text;
 }
 
 /* A JSON text as a JSON string: values of __metadata__ are strings. */
 static json_t *as_string(json_t *value)
 {
-    char *text = json_dumps(value, JSON_COMPACT);
+    size_t bytes;
+    char *text = as_text(value, &bytes);
     json_t *string = text == NULL ? NULL : json_string(text);
     free(text);
     json_decref(value);
@@ -44,44 +76,44 @@ static json_t *describe(const lp_plan *plan, const lp_rank_row *row)
     const lp_destination *dest = &plan->rows->dest[row->dest], *owner = &plan->rows->dest[row->owner];
     int64_t order[LP_FORM_DIMS];
     json_t *entry = json_object();
+    bool ok = entry != NULL;
     for (int32_t i = 0; i < row->ndim; i++)
         order[i] = row->order[i];
     if (row->owner != row->dest) {
-        json_object_set_new(entry, "alias_of", json_string(owner->name));
-        json_object_set_new(entry, "offset", json_integer(dest->offset - owner->offset));
-        json_object_set_new(entry, "dtype", json_string(lp_dtype_name(dest->dtype)));
+        put(entry, "alias_of", json_string(owner->name), &ok);
+        put(entry, "offset", json_integer(dest->offset - owner->offset), &ok);
+        put(entry, "dtype", json_string(lp_dtype_name(dest->dtype)), &ok);
     }
-    json_object_set_new(entry, "shape", int_list(dest->ndim, dest->shape));
-    json_object_set_new(entry, "stride", int_list(dest->ndim, dest->stride));
-    json_object_set_new(entry, "order", int_list(row->ndim, order));
+    put(entry, "shape", int_list(dest->ndim, dest->shape), &ok);
+    put(entry, "stride", int_list(dest->ndim, dest->stride), &ok);
+    put(entry, "order", int_list(row->ndim, order), &ok);
     if (dest->layout[0] != '\0') {
-        json_object_set_new(entry, "layout", json_string(dest->layout));
-        json_object_set_new(entry, "layout_version", json_integer(dest->layout_version));
+        put(entry, "layout", json_string(dest->layout), &ok);
+        put(entry, "layout_version", json_integer(dest->layout_version), &ok);
     }
-    return as_string(entry);
+    return as_string(whole(entry, ok));
 }
 
 static json_t *make_metadata(const lp_plan *plan, const lp_rank_row *row, int64_t count)
 {
     char digest[65];
     json_t *about = json_object(), *metadata = json_object();
+    bool ok = about != NULL && metadata != NULL;
     lp_format_hex(digest, plan->rows->digest, 32);
-    json_object_set_new(about, "format", json_integer(1));
-    json_object_set_new(about, "rank", json_integer(lp_scope_rank(&plan->rows->scope)));
-    json_object_set_new(about, "plan_digest", json_string(digest));
-    json_object_set_new(metadata, "loadplan", as_string(about));
-    for (int64_t i = 0; i < count; i++) {
+    put(about, "format", json_integer(1), &ok);
+    put(about, "rank", json_integer(lp_scope_rank(&plan->rows->scope)), &ok);
+    put(about, "plan_digest", json_string(digest), &ok);
+    put(metadata, "loadplan", as_string(about), &ok);
+    for (int64_t i = 0; i < count && ok; i++) {
         lp_text key;
         lp_text_init(&key, plan->platform.alloc);
         lp_text_format(&key, "tensor:%s", plan->rows->dest[row[i].dest].name);
-        if (key.failed || json_object_set_new(metadata, key.data, describe(plan, &row[i])) != 0) {
-            json_decref(metadata);
-            metadata = NULL;
-            i = count;
-        }
+        ok = !key.failed;
+        if (ok)
+            put(metadata, key.data, describe(plan, &row[i]), &ok);
         lp_text_free(&key);
     }
-    return metadata;
+    return whole(metadata, ok);
 }
 
 /* Widest dtype first, then by name, as the reference writer does: every tensor is then aligned to its element. */
@@ -120,21 +152,22 @@ static char *make_header(const lp_plan *plan, const lp_rank_row *row, int64_t co
                          int64_t placed, size_t *bytes)
 {
     json_t *header = json_object(), *metadata = make_metadata(plan, row, count);
-    bool is_whole = metadata != NULL && json_object_set_new(header, "__metadata__", metadata) == 0;
-    for (int64_t i = 0; is_whole && i < placed; i++) {
+    bool ok = true;
+    put(header, "__metadata__", metadata, &ok);
+    for (int64_t i = 0; ok && i < placed; i++) {
         const lp_destination *dest = &plan->rows->dest[list[i]->dest];
         const int64_t range[2] = {list[i]->off, list[i]->off + list[i]->form.bytes};
         json_t *entry = json_object();
-        json_object_set_new(entry, "dtype", json_string(lp_dtype_name(dest->dtype)));
-        json_object_set_new(entry, "shape", int_list(list[i]->ndim, list[i]->shape));
-        json_object_set_new(entry, "data_offsets", int_list(2, range));
-        is_whole = json_object_set_new(header, dest->name, entry) == 0;
+        put(entry, "dtype", json_string(lp_dtype_name(dest->dtype)), &ok);
+        put(entry, "shape", int_list(list[i]->ndim, list[i]->shape), &ok);
+        put(entry, "data_offsets", int_list(2, range), &ok);
+        put(header, dest->name, entry, &ok);
     }
-    char *text = is_whole ? json_dumps(header, JSON_COMPACT) : NULL;
+    size_t used;
+    char *text = ok ? as_text(header, &used) : NULL;
     json_decref(header);
     if (text == NULL)
         return NULL;
-    const size_t used = strlen(text);
     *bytes = (used + 7) / 8 * 8;
     char *padded = realloc(text, *bytes + 1);
     if (padded == NULL) {
