@@ -226,53 +226,53 @@ static void a_view_has_at_most_32_strides(void **state)
 {
     (void)state;
     const int64_t most[] = {-1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2};
-    lp_view v = gapped();
-    assert_int_equal(lp_view_flatten(&v, 0, -1, NULL), LP_OK); /* one dimension of 16 strides */
-    assert_int_equal(v.nmode, 16);
+    lp_view w = gapped();
+    assert_int_equal(lp_view_flatten(&w, 0, -1, NULL), LP_OK); /* one dimension of 16 strides */
+    assert_int_equal(w.nmode, 16);
     for (int i = 0; i < 15; i++)
-        assert_int_equal(lp_view_unsqueeze(&v, 1, NULL), LP_OK);
-    assert_int_equal(lp_view_expand(&v, 16, most, NULL), LP_OK);
-    assert_int_equal(v.nmode, 31);
-    assert_int_equal(lp_view_flatten(&v, 0, -1, NULL), LP_OK); /* equal strides of 0 are one */
-    assert_int_equal(v.nmode, 17);
+        assert_int_equal(lp_view_unsqueeze(&w, 1, NULL), LP_OK);
+    assert_int_equal(lp_view_expand(&w, 16, most, NULL), LP_OK);
+    assert_int_equal(w.nmode, 31);
+    assert_int_equal(lp_view_flatten(&w, 0, -1, NULL), LP_OK); /* equal strides of 0 are one */
+    assert_int_equal(w.nmode, 17);
     for (int i = 0; i < 15; i++)
-        assert_int_equal(lp_view_unsqueeze(&v, 0, NULL), LP_OK);
+        assert_int_equal(lp_view_unsqueeze(&w, 0, NULL), LP_OK);
     const int64_t again[] = {2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, -1};
-    assert_int_equal(lp_view_expand(&v, 16, again, NULL), LP_OK);
-    assert_int_equal(v.nmode, 32);
-    const lp_view full = v;
+    assert_int_equal(lp_view_expand(&w, 16, again, NULL), LP_OK);
+    assert_int_equal(w.nmode, 32);
+    const lp_view full = w;
     REFUSED(full, lp_view_dtype(&v, LP_F4, &err), LP_E_LIMIT, "a view has at most 32 strides");
-    assert_int_equal(lp_view_flatten(&v, 0, -1, NULL), LP_OK);
-    assert_int_equal(v.nmode, 18);
+    assert_int_equal(lp_view_flatten(&w, 0, -1, NULL), LP_OK);
+    assert_int_equal(w.nmode, 18);
     for (int i = 0; i < 15; i++)
-        assert_int_equal(lp_view_unsqueeze(&v, 0, NULL), LP_OK);
-    const lp_view almost = v;
+        assert_int_equal(lp_view_unsqueeze(&w, 0, NULL), LP_OK);
+    const lp_view almost = w;
     REFUSED(almost, lp_view_expand(&v, 16, again, &err), LP_E_LIMIT, "a view has at most 32 strides");
 }
 
 static void progressions_that_cut_across_strides(void **state)
 {
     (void)state;
-    lp_view v;
-    assert_int_equal(lp_view_strided(&v, LP_U8, 2, SHAPE(6, 4), SHAPE(100, 1), 0, NULL), LP_OK);
-    assert_int_equal(lp_view_flatten(&v, 0, 1, NULL), LP_OK); /* 24 indices: 6 digits of 4 */
-    const lp_view flat = v;
+    lp_view w;
+    assert_int_equal(lp_view_strided(&w, LP_U8, 2, SHAPE(6, 4), SHAPE(100, 1), 0, NULL), LP_OK);
+    assert_int_equal(lp_view_flatten(&w, 0, 1, NULL), LP_OK); /* 24 indices: 6 digits of 4 */
+    const lp_view flat = w;
     const char *words = "slice of dimension 0 cuts across strides";
     REFUSED(flat, lp_view_slice(&v, 0, 0, 24, 3, &err), LP_E_UNSUPPORTED, words);
     REFUSED(flat, lp_view_slice(&v, 0, 2, 23, 2, &err), LP_E_UNSUPPORTED, words);
     REFUSED(flat, lp_view_slice(&v, 0, 0, 21, 2, &err), LP_E_UNSUPPORTED, words);
     REFUSED(flat, lp_view_split(&v, 0, 5, 1, &err), LP_E_UNSUPPORTED, "split of dimension 0 cuts across strides");
-    assert_int_equal(lp_view_slice(&v, 0, 1, 24, 2, NULL), LP_OK);
-    assert_int_equal(v.size[0], 12);
-    v = flat;
-    assert_int_equal(lp_view_slice(&v, 0, 3, 24, 8, NULL), LP_OK); /* steps of whole digits */
-    assert_int_equal(v.size[0], 3);
-    assert_int_equal(v.mode[0].stride_bits, 2 * 100 * 8);
+    assert_int_equal(lp_view_slice(&w, 0, 1, 24, 2, NULL), LP_OK);
+    assert_int_equal(w.size[0], 12);
+    w = flat;
+    assert_int_equal(lp_view_slice(&w, 0, 3, 24, 8, NULL), LP_OK); /* steps of whole digits */
+    assert_int_equal(w.size[0], 3);
+    assert_int_equal(w.mode[0].stride_bits, 2 * 100 * 8);
     /* A diagonal through two dimensions of several strides each. */
-    assert_int_equal(lp_view_strided(&v, LP_U8, 4, SHAPE(2, 3, 3, 2), SHAPE(1000, 100, 10, 1), 0, NULL), LP_OK);
-    assert_int_equal(lp_view_flatten(&v, 2, 3, NULL), LP_OK);
-    assert_int_equal(lp_view_flatten(&v, 0, 1, NULL), LP_OK);
-    const lp_view grid = v;
+    assert_int_equal(lp_view_strided(&w, LP_U8, 4, SHAPE(2, 3, 3, 2), SHAPE(1000, 100, 10, 1), 0, NULL), LP_OK);
+    assert_int_equal(lp_view_flatten(&w, 2, 3, NULL), LP_OK);
+    assert_int_equal(lp_view_flatten(&w, 0, 1, NULL), LP_OK);
+    const lp_view grid = w;
     REFUSED(grid, lp_view_diagonal(&v, 0, 0, 1, &err), LP_E_UNSUPPORTED, "diagonal cuts across strides");
     REFUSED(grid, lp_view_diagonal(&v, 1, 0, 1, &err), LP_E_UNSUPPORTED, "diagonal of dimension 0 cuts across strides");
 }
