@@ -34,12 +34,18 @@ typedef struct edges {
     int64_t count, capacity;
 } edges;
 
+/* Far more than any model has; each costs 8 bytes. */
+enum { EDGES_MAX = 1 << 24 };
+
 typedef struct work {
     lp_plan *plan;
     const lp_alloc *alloc;
     writer *writer; /* by storage, then lo */
     int64_t writer_count;
     uint32_t *first; /* by storage: its writers */
+    int64_t
+        *reach; /* a tree of maxima over the ends of the writers: node n is over 2 n and 2 n + 1, leaves come last */
+    int64_t leaves;
     edges names, jobs;
     bool *needs_fallback; /* by derive */
 } work;
@@ -47,6 +53,8 @@ typedef struct work {
 static lp_status add_edge(const work *w, edges *list, uint32_t from, uint32_t to, lp_error *err)
 {
     void *items = list->item;
+    if (list->count >= EDGES_MAX)
+        return lp_fail(err, LP_E_LIMIT, "derives wait for more than %d writes of what they read", EDGES_MAX);
     if (!lp_grow(w->alloc, &items, &list->capacity, list->count + 1, sizeof *list->item))
         return lp_fail_memory(err);
     list->item = items;
@@ -74,6 +82,39 @@ static void add_writer(work *w, uint32_t dest, const lp_map *map, int64_t off, u
     to->hi = base + (map == NULL ? lp_destination_span(&plan->rows->dest[dest]) : map->dst_hi);
     if (to->lo < to->hi)
         w->writer_count++;
+}
+
+static lp_status build_reach(work *w, lp_error *err)
+{
+    for (w->leaves = 1; w->leaves < w->writer_count;)
+        w->leaves *= 2;
+    w->reach = lp_allocate(w->alloc, (size_t)w->leaves * 2 * sizeof *w->reach);
+    if (w->reach == NULL)
+        return lp_fail_memory(err);
+    for (int64_t i = 0; i < w->leaves; i++)
+        w->reach[w->leaves + i] = i < w->writer_count ? w->writer[i].hi : INT64_MIN;
+    for (int64_t n = w->leaves - 1; n > 0; n--)
+        w->reach[n] = w->reach[2 * n] > w->reach[2 * n + 1] ? w->reach[2 * n] : w->reach[2 * n + 1];
+    return LP_OK;
+}
+
+/* The first writer from number i on, below `end`, that ends behind `lo`; or `end`. */
+static int64_t next_behind(const work *w, int64_t i, int64_t end, int64_t lo)
+{
+    if (i >= end)
+        return end;
+    for (int64_t n = w->leaves + i; n > 0; n++) {
+        if (w->reach[n] > lo) {
+            while (n < w->leaves)
+                n = w->reach[2 * n] > lo ? 2 * n : 2 * n + 1;
+            return n - w->leaves < end ? n - w->leaves : end;
+        }
+        while (n % 2 == 1) /* nothing here: up to where something stands on the right */
+            n /= 2;
+        if (n == 0)
+            break;
+    }
+    return end;
 }
 
 static lp_status list_writers(work *w, lp_error *err)
@@ -106,7 +147,7 @@ static lp_status list_writers(work *w, lp_error *err)
         w->first[w->writer[i].storage + 1]++;
     for (uint32_t s = 0; s < plan->storage_count; s++)
         w->first[s + 1] += w->first[s];
-    return LP_OK;
+    return build_reach(w, err);
 }
 
 /* ---- overlaps ---- */
@@ -136,7 +177,9 @@ static bool overlaps(const work *w, const region *r, const writer *x)
 static lp_status wait_for_writers(work *w, const region *r, uint32_t d, bool is_output, lp_error *err)
 {
     const lp_plan *plan = w->plan;
-    for (uint32_t i = w->first[r->storage]; i < w->first[r->storage + 1] && w->writer[i].lo < r->hi; i++) {
+    const int64_t end = w->first[r->storage + 1];
+    for (int64_t i = next_behind(w, w->first[r->storage], end, r->lo); i < end && w->writer[i].lo < r->hi;
+         i = next_behind(w, i + 1, end, r->lo)) {
         const writer *x = &w->writer[i];
         if (x->derive != LP_NONE && is_output && x->derive >= d)
             continue; /* of two that write one byte, the later one waits */
@@ -332,6 +375,7 @@ release:
     lp_release(w.alloc, w.needs_fallback);
     lp_release(w.alloc, w.writer);
     lp_release(w.alloc, w.first);
+    lp_release(w.alloc, w.reach);
     lp_release(w.alloc, w.names.item);
     lp_release(w.alloc, w.jobs.item);
     return status;

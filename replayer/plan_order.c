@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 /* Cuts of one scope; a trace that needs more is refused. */
-enum { CUTS_MAX = 1 << 20 };
+enum { CUTS_MAX = 1 << 20, PAIRS_MAX = 1 << 30 };
 
 typedef struct ordered {
     int64_t step;
@@ -53,7 +53,7 @@ lp_status lp_plan_free_order(lp_plan *plan, const lp_rows *rows, lp_step *step, 
 {
     lp_status status = LP_OK;
     const int64_t count = rows->nrecord;
-    int64_t used = 0, cuts = 0;
+    int64_t used = 0, cuts = 0, pairs = 0;
     for (int64_t i = 0; i < count; i++)
         used += seq[i] != 0;
     if (used == 0)
@@ -66,9 +66,19 @@ lp_status lp_plan_free_order(lp_plan *plan, const lp_rows *rows, lp_step *step, 
         if (seq[i] != 0)
             list[used++] = (ordered){i, step[i].dest, seq[i]};
     qsort(list, (size_t)used, sizeof *list, by_dest_then_late);
-    for (int64_t low = 1; low < used; low++) {
-        for (int64_t high = low - 1; high >= 0 && list[high].dest == list[low].dest; high--) {
+    for (int64_t low = 1, first = 0; low < used; low++) {
+        if (list[low].dest != list[low - 1].dest)
+            first = low;
+        for (int64_t high = first; high < low; high++) { /* the latest takes the most */
             lp_step *late = &step[list[high].step], *early = &step[list[low].step];
+            if (early->map->nbox == 0)
+                break;
+            if (++pairs > PAIRS_MAX) {
+                const char *name = rows->dest[early->dest].name;
+                status =
+                    lp_fail_at(err, LP_E_LIMIT, name, -1, "too many records of '%s' must be applied in order", name);
+                goto free_list;
+            }
             if (list[high].seq == list[low].seq || !may_overlap(early, late))
                 continue;
             if (++cuts > CUTS_MAX) {

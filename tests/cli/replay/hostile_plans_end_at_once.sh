@@ -36,3 +36,24 @@ plan holes "$one" "$first" 'name "s" U8 [2199023255552]\n' 'names=1 scopes=1 rec
     'copy "s" -> "a" src=0 dst=0 map=1099511627776x2:1,1'
 tried check holes.lpt
 tried explain holes.lpt
+# 17 million waits of derives for names, and 20,000 names that all write the same bytes.
+{
+    printf 'loadplan-trace 1000\nlayout %s ep=0\n' "$one"
+    seq -f 'name "n%05g" U8 [4]' 0 4200
+    printf 'scope %s\ndest "a" F32 [4201] bytes=16804 group="root"\ndest "b" F32 [4000] bytes=16000 group="root"\n' "$first"
+    seq 0 4200 | awk '{ printf "copy \"n%05d\" -> \"a\" src=0 dst=%d map=4\n", $1, 4 * $1 }'
+    seq 0 3999 | awk '{ printf "derive \"b\" map=0+%d:4 inputs=(dest \"a\" F32 4201 16804) ", 4 * $1
+                        print "nodes=(input F32 4201 0,0,0 0x0; max F32 1 0,0,0 0x0)" }'
+    echo 'END names=4201 scopes=1 records=4201 derives=4000 refusals=0'
+} > waits.txt
+loadplan -q undump waits.txt -o waits.lpt
+tried explain waits.lpt
+{
+    printf 'loadplan-trace 1000\nlayout %s ep=0\n' "$one"
+    seq -f 'name "n%05g" U8 [8]' 0 19999
+    printf 'scope %s\ndest "a" U8 [8] bytes=8 group="root"\n' "$first"
+    seq 0 19999 | awk '{ printf "copy \"n%05d\" -> \"a\" src=0 dst=0 map=8 seq=%d\n", $1, $1 + 1 }'
+    echo 'END names=20000 scopes=1 records=20000 derives=0 refusals=0'
+} > order.txt
+loadplan -q undump order.txt -o order.lpt
+tried explain order.lpt | sed -n 2p
