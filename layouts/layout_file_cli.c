@@ -48,19 +48,26 @@ const char *lp_layout_metadata(const lp_checkpoint *ck, const char *wanted)
 
 json_t *lp_layout_tensor_entry(lp_dtype dtype, int64_t ndim, const int64_t *shape, int64_t begin, int64_t end)
 {
-    json_t *const list = json_array();
-    for (int64_t i = 0; i < ndim; i++)
-        json_array_append_new(list, json_integer(shape[i]));
-    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", lp_dtype_name(dtype), "shape", list, "data_offsets",
-                     (json_int_t)begin, (json_int_t)end);
+    json_t *list = json_array();
+    for (int64_t i = 0; i < ndim && list != NULL; i++)
+        if (json_array_append_new(list, json_integer(shape[i])) != 0) {
+            json_decref(list);
+            list = NULL;
+        }
+    return list == NULL ? NULL
+                        : json_pack("{s:s, s:o, s:[I, I]}", "dtype", lp_dtype_name(dtype), "shape", list,
+                                    "data_offsets", (json_int_t)begin, (json_int_t)end);
 }
 
 lp_status lp_layout_write_header(lp_outfile *file, json_t *header, lp_error *err)
 {
-    char *const text = json_dumps(header, JSON_COMPACT);
-    if (text == NULL)
+    /* Measured first: json_dumps may leave out a key where it finds no memory to grow (jansson 2.14). */
+    const size_t bytes = json_dumpb(header, NULL, 0, JSON_COMPACT);
+    char *const text = bytes == 0 ? NULL : malloc(bytes);
+    if (text == NULL || json_dumpb(header, text, bytes, JSON_COMPACT) != bytes) {
+        free(text);
         return lp_fail_memory(err);
-    const size_t bytes = strlen(text);
+    }
     const uint64_t padded = (bytes + 7) / 8 * 8;
     lp_status status = lp_outfile_write(file, &padded, sizeof padded, err);
     if (status == LP_OK)
