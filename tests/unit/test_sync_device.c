@@ -449,11 +449,11 @@ static void every_call_may_fail(void **state)
         world w = {.senders = 1,
                    .receivers = 1,
                    .is_sharded = mode == LP_SYNC_SLICED,
-                   .options = {.mode = (lp_sync_mode)mode, .bucket = 8192},
+                   .options = {.mode = (lp_sync_mode)mode, .bucket = 24576},
                    .load = LP_DIRECT,
                    .seed = 5};
         open_world(&w, 1);
-        for (long n = 1;; n += n < 30 ? 1 : 7) {
+        for (long n = 1;; n++) {
             snprintf(what, sizeof what, "mode %d, call %ld of the library", mode, n);
             fail_at(n);
             if (!try_fault(&w, what, n, &failures))
@@ -461,7 +461,7 @@ static void every_call_may_fail(void **state)
         }
         fail_at(0);
         for (w.fault_rank = 0; w.fault_rank < 2; w.fault_rank++)
-            for (w.fault_at = 1;; w.fault_at += w.fault_at < 60 && !w.is_sharded ? 1 : 3) {
+            for (w.fault_at = 1;; w.fault_at++) {
                 snprintf(what, sizeof what, "mode %d, call %d of the device of rank %d", mode, w.fault_at,
                          w.fault_rank);
                 w.seed++;
