@@ -4,6 +4,7 @@
 #include "replayer/report.h"
 #include "traces/family.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -267,6 +268,7 @@ static bool grow_rows(const lp_report_rows *r, row_table *t)
     uint32_t *at = lp_allocate_zero(r->alloc, (size_t)size * sizeof *at);
     if (at == NULL)
         return false;
+    assert(r->count == 0 || t->family != NULL);
     for (int64_t i = 0; i < r->count; i++) {
         uint64_t k = head_of(r->item[i].digest, t->family[i]) & (uint64_t)(size - 1);
         while (at[k] != 0)
@@ -284,7 +286,7 @@ static lp_status add_member(lp_report_rows *r, row_table *t, int32_t scope, uint
 {
     const lp_destination *dest = &r->scope[scope].rows->dest[index];
     const int64_t family = family_of(&r->family, dest->name);
-    if (family < 0 || ((r->count + 1) * 2 > t->size && !grow_rows(r, t)))
+    if (family < 0 || ((t->at == NULL || (r->count + 1) * 2 > t->size) && !grow_rows(r, t)))
         return lp_fail_memory(err);
     uint64_t k = head_of(digest, family) & (uint64_t)(t->size - 1);
     while (t->at[k] != 0 &&

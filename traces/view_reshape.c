@@ -5,6 +5,8 @@
  */
 #include "traces/view_private.h"
 
+#include <assert.h>
+
 static lp_status fail_reshape(const lp_view *v, int ndim, const int64_t *shape, const char *why, lp_error *err)
 {
     char old_text[128], new_text[128];
@@ -78,6 +80,7 @@ lp_status lp_view_reshape(lp_view *v, int ndim, const int64_t *shape, lp_error *
     for (int d = ndim - 1; d >= 0 && !empty; d--) {
         int64_t wanted = size[d];
         while (wanted > 1) {
+            assert(count > 0); /* there are as many elements as before */
             lp_view_mode *inner = &list[count - 1];
             const int64_t taken = inner->extent < wanted ? inner->extent : wanted;
             if (inner->extent % taken != 0 || wanted % taken != 0) {
