@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Chains in a loader: a checkpoint tensor copied through the region of a chain gives a trace that moves the same bytes
+ * as lp_chain_apply, of whole blocks and, where one view reaches it, of a padded tail. */
+#include "test_recorder_run.h"
+
+#include "layouts/layout.h"
+
+typedef struct chain_case {
+    const char *id;
+    lp_dtype dtype;
+    int64_t shape[2];
+} chain_case;
+
+/* What docs/layouts.md shows. */
+static void load(lp_recorder *r, const lp_chain_form *form, lp_dtype dtype)
+{
+    lp_view region;
+    lp_error err;
+    lp_declare(r, "packed", dtype, form->chain.out_ndim, form->out_shape);
+    if (lp_chain_region(form, dtype, &region, &err) != LP_OK)
+        fail_msg("%s", err.text);
+    if (form->units != form->source_units)
+        lp_zero(lp_dest(r, "packed"), lp_at_begin(r));
+    lp_copy(lp_with_view(lp_dest(r, "packed"), &region), lp_source(r, "plain"));
+}
+
+static void check_case(const chain_case *c)
+{
+    lp_chain chain;
+    lp_chain_form form;
+    const lp_chain_known *const known = lp_chain_known_find(c->id);
+    assert_int_equal(known->unit_bits, lp_dtype_bits(c->dtype));
+    assert_int_equal(lp_chain_parse(&chain, known->chain, NULL), LP_OK);
+    assert_int_equal(lp_chain_resolve(&form, &chain, c->shape, known->pads, NULL), LP_OK);
+
+    lp_checkpoint *const ck = new_checkpoint();
+    add_tensor(ck, "plain", c->dtype, 2, c->shape);
+    seal_checkpoint(ck);
+    lp_recorder *const r = open_recorder(ck);
+    load(r, &form, c->dtype);
+    lp_trace *const t = finish(r);
+    assert_checked(t);
+
+    const int64_t bytes = form.units * known->unit_bits / 8, source = form.source_units * known->unit_bits / 8;
+    uint8_t *const in = malloc((size_t)source), *const wanted = malloc((size_t)bytes);
+    for (int64_t i = 0; i < source; i++)
+        in[i] = source_byte("plain", i);
+    assert_int_equal(lp_chain_apply(&form, known->unit_bits, in, wanted, NULL), LP_OK);
+    run loaded = run_scope(t, 0);
+    assert_memory_equal(storage_of(&loaded, dest_of(&loaded, "packed"))->byte, wanted, (size_t)bytes);
+    free_run(&loaded);
+    free(wanted);
+    free(in);
+    lp_trace_close(t);
+    lp_checkpoint_close(ck);
+}
+
+static void recorded_as_applied(void **state)
+{
+    (void)state;
+    static const chain_case cases[] = {
+        {"scale_128x4", LP_F8_E8M0, {256, 8}},
+        {"scale_by_column_f32", LP_F32, {10, 3}},
+        {"scale_hopper_triton_w4", LP_U8, {128, 4}},
+        {"amd_16x32_16bit", LP_BF16, {32, 64}},
+        {"up_gate", LP_F8_E4M3, {6, 5}},
+        {"marlin_fp8", LP_F8_E4M3, {128, 32}},
+        {"cublaslt_col4_4r2_8c", LP_I8, {16, 64}},
+        {"marlin_scale", LP_F16, {3, 128}},
+        {"trtllm_gated_rows_32", LP_F8_E4M3, {64, 6}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        check_case(&cases[i]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(recorded_as_applied)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
