@@ -229,7 +229,8 @@ lp_status lp_outfile_open(lp_outfile *f, const lp_platform *platform, const char
     memcpy(f->path, path, length + 1);
     memcpy(f->partial, path, length);
     memcpy(f->partial + length, ".partial", sizeof ".partial");
-    f->fd = p.io->open(p.io->context, f->partial, O_RDWR | O_CREAT | O_TRUNC, 0666);
+    /* A link that somebody laid in a shared folder would have its target emptied. */
+    f->fd = p.io->open(p.io->context, f->partial, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW, 0666);
     if (f->fd < 0) {
         const int code = f->fd;
         lp_status status = lp_fail_errno(err, code, "create", f->partial);

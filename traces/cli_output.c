@@ -4,6 +4,7 @@
 #include "traces/cli_private.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -173,6 +174,16 @@ bool lp_cli_print_entity(FILE *out, char c)
     return false;
 }
 
+/* Follows no link: one that somebody laid in a shared folder would have its target emptied. */
+static FILE *create_file(const char *path)
+{
+    const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
+    FILE *file = fd < 0 ? NULL : fdopen(fd, "wb");
+    if (fd >= 0 && file == NULL)
+        close(fd);
+    return file;
+}
+
 int lp_cli_open_output(lp_cli *cli, const char *path, bool overwrite)
 {
     lp_cli_state *s = cli->state;
@@ -191,7 +202,7 @@ int lp_cli_open_output(lp_cli *cli, const char *path, bool overwrite)
     s->partial = is_stream ? NULL : lp_cli_format("%s.partial", path);
     if (s->path == NULL || (s->partial == NULL && !is_stream))
         return output_failed(cli, "create", path, ENOMEM);
-    s->file = fopen(is_stream ? path : s->partial, "wb");
+    s->file = is_stream ? fopen(path, "wb") : create_file(s->partial);
     if (s->file == NULL)
         return output_failed(cli, is_stream ? "open" : "create", is_stream ? path : s->partial, errno);
     cli->out = s->file;
