@@ -73,7 +73,8 @@ lint: ## formatting, shell scripts, house rules
 	@python3 tests/style/dependency_direction.py .
 
 # gcc's analyser and clang-tidy read every C source of the program and the library; what they find is an error.
-DEEP_CHECKS = --checks=clang-analyzer-*,-clang-analyzer-security.insecureAPI.DeprecatedOrUnsafeBufferHandling
+# Left out: a call for memcpy_s, which no C library here has, and the order of fields by size.
+DEEP_CHECKS = --checks=clang-analyzer-*,-clang-analyzer-security.insecureAPI.DeprecatedOrUnsafeBufferHandling,-clang-analyzer-optin.performance.Padding
 
 analyse: ## static analysis without a finding (DEEP=1: by clang's analyser too, for a release)
 	@.ci/setup $(BUILD) clang-tidy
