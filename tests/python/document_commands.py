@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command lines of README.md, docs/ and the workflows do what stands there.
+"""The command lines of README.md, docs/, the workflows and the help texts do what stands there.
 
 Every `loadplan VERB ...` names a verb, options and choices that exist. Lines that begin with a prompt ($, server$) are run
 from top to bottom of their document, in a copy of the folder that `make demo` leaves (with a smaller checkpoint of the same
@@ -62,9 +62,8 @@ def shell(command, folder):
 
 # ---- what exists ---------------------------------------------------------------------------------------------------------
 
-def help_of(verb):
-    """Options of a verb: long name or -letter to its choices (None: anything)."""
-    text = subprocess.run([loadplan, "help", verb], capture_output=True, text=True, check=True).stdout
+def options_of(text):
+    """Options in the help of a verb: long name or -letter to its choices (None: anything)."""
     options = {}
     for letter, name, value in re.findall(r"^ +(?:(-\w), )?(--[a-z-]+)(?:=(\S+))?", text, re.M):
         choices = value.split("|") if "|" in value else None
@@ -258,7 +257,10 @@ def make_demo(demo):
 
 
 verbs = subprocess.run([loadplan, "help", "--format=names"], capture_output=True, text=True, check=True).stdout.split()
-known = {verb: help_of(verb) for verb in verbs}
+helps = {verb: subprocess.run([loadplan, "help", verb], capture_output=True, text=True, check=True).stdout for verb in verbs}
+known = {verb: options_of(text) for verb, text in helps.items()}
+for verb, text in helps.items():
+    judge_lines(f"help {verb}", text)
 documents = [root / "README.md", root / "CONTRIBUTING.md", *sorted((root / "docs").glob("*.md")),
              *sorted((root / ".github").rglob("*.yml"))]
 with tempfile.TemporaryDirectory() as work:
