@@ -23,7 +23,7 @@ typedef struct world {
     lp_sync_options options;
     lp_load_mode load;
     uint64_t seed;
-    int64_t staging;
+    int64_t staging; /* 0: plenty; -1: what bind takes by itself */
     bool is_sharded; /* senders hold what their rank of the trainer's trace loads, on their devices */
     bool over_host;  /* messages go through host memory */
     bool is_torn;    /* sender 0 fails in the middle of epoch 1 */
@@ -80,7 +80,7 @@ static void bind_member(member *m, const lp_trace *t, int32_t rank)
         m->on[i].storage = block;
         m->on[i].data = (uint8_t *)block + ((uint8_t *)list[i].data - (uint8_t *)list[i].storage);
     }
-    const lp_bind_options o = {.threads = 1, .staging = m->w->staging};
+    const lp_bind_options o = {.threads = 1, .staging = m->w->staging > 0 ? m->w->staging : 0};
     assert_ok(lp_bind_with(&m->plan, t, scope, m->on, m->count, &o, &m->device.calls, ERR));
     m->device.f.is_bound = m->rank >= m->w->senders; /* sessions take none from now on, packing does */
 }
@@ -321,6 +321,22 @@ static void sliced_frames_stay_on_the_device(void **state)
                            .seed = seed++};
                 run_world(&w, 2, "sliced");
             }
+}
+
+/* One sender never leaves more names in part than a plan has room for by itself. */
+static void one_sender_needs_no_more_staging(void **state)
+{
+    (void)state;
+    for (int mode = LP_SYNC_PACKED; mode <= LP_SYNC_SLICED; mode++)
+        for (int64_t bucket = 256; bucket <= 16384; bucket *= 8) {
+            world w = {.senders = 1,
+                       .receivers = 2,
+                       .options = {.mode = (lp_sync_mode)mode, .bucket = bucket},
+                       .load = LP_DIRECT,
+                       .staging = -1,
+                       .seed = 77};
+            run_world(&w, 1, "least staging");
+        }
 }
 
 /* The two ways are the same on the wire: some receivers' plans are of host memory. */
@@ -586,6 +602,7 @@ int main(void)
         cmocka_unit_test(packed_frames_stay_on_the_device),
         cmocka_unit_test(sliced_frames_stay_on_the_device),
         cmocka_unit_test(devices_and_hosts_take_the_same_frames),
+        cmocka_unit_test(one_sender_needs_no_more_staging),
         cmocka_unit_test(devices_send_what_they_hold),
         cmocka_unit_test(deltas_go_beside_frames_of_devices),
         cmocka_unit_test(larger_worlds_of_devices),
