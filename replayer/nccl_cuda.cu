@@ -141,8 +141,9 @@ extern "C" lp_status lp_nccl_cuda(lp_nccl_device *out, int32_t device, lp_error 
     if (code != cudaSuccess || device < 0 || device >= count)
         return lp_fail(err, LP_E_DEVICE, "there is no device %d: %s", device,
                        code != cudaSuccess ? error_text(NULL, code) : "this host has fewer");
-    *out = lp_nccl_device{context_of(device), error_text,  enter,       allocate,    release, store, fetch,
-                          stream_open,        stream_close, event_open,  event_close, event_set, event_done,
-                          stream_wait,        stream_settle, take_pinned, give_pinned, copy,    clear, sum};
+    *out =
+        lp_nccl_device{context_of(device), error_text,   enter,       allocate,    release,   store,      fetch,
+                       stream_open,        stream_close, event_open,  event_close, event_set, event_done, stream_wait,
+                       stream_settle,      take_pinned,  give_pinned, copy,        clear,     sum};
     return LP_OK;
 }

@@ -60,8 +60,8 @@ void lp_cli_load_free(lp_cli_load *load);
  * --output asks for one. */
 lp_status lp_cli_copy_back(const lp_cli_job *job, int32_t rank, lp_cli_load *load, lp_error *err);
 /* What a plan on a device holds, in a plan of the host (*copy, over *memory), which is made the first time. */
-lp_status lp_cli_host_copy(const lp_trace *trace, const lp_scope *scope, const lp_plan *from,
-                           lp_destinations **memory, lp_plan **copy, const lp_platform *platform, lp_error *err);
+lp_status lp_cli_host_copy(const lp_trace *trace, const lp_scope *scope, const lp_plan *from, lp_destinations **memory,
+                           lp_plan **copy, const lp_platform *platform, lp_error *err);
 /* A session of meta tensors: every name is pushed, no byte is. */
 lp_status lp_cli_push_names(lp_session *s, const lp_plan *plan, lp_error *err);
 

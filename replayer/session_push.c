@@ -96,8 +96,8 @@ void lp_session_count_runs(lp_session *s, uint32_t entry, int64_t lo, int64_t ru
 {
     lp_track *track = &s->track[entry];
     s->report.bytes_pushed += run * count;
-    *is_complete = !track->is_complete &&
-                   count_needed(s, track, lp_ranges_covered_runs(track->need, lo, run, stride, count));
+    *is_complete =
+        !track->is_complete && count_needed(s, track, lp_ranges_covered_runs(track->need, lo, run, stride, count));
 }
 
 lp_status lp_session_arrive(lp_session *s, uint32_t entry, int64_t off, int64_t bytes, lp_error *err)
