@@ -121,7 +121,7 @@ static int show_json(lp_cli *cli, const lp_chain_request *request, const lp_chai
     char text[TEXT_BYTES];
     const lp_chain_known *const known = request->known;
     lp_chain_text(&request->chain, text, sizeof text);
-    json_t *const root = json_pack("{s:i, s:s, s:i, s:b}", "version", 1, "chain", text, "unit_bits", request->unit_bits,
+    json_t *const root = json_pack("{s:i, s:s, s:i, s:b}", "format", 1, "chain", text, "unit_bits", request->unit_bits,
                                    "pads", (int)request->pads);
     if (known != NULL)
         json_object_update_new(root, json_pack("{s:s, s:i, s:s, s:s, s:s}", "id", known->id, "layout_version",

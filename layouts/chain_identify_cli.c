@@ -104,7 +104,7 @@ static int report(lp_cli *cli, const lp_chain *chain, json_t *like, bool json)
     char text[1024];
     lp_chain_text(chain, text, sizeof text);
     if (json)
-        return lp_cli_json(cli, json_pack("{s:i, s:s, s:o}", "version", 1, "chain", text, "known", like))
+        return lp_cli_json(cli, json_pack("{s:i, s:s, s:o}", "format", 1, "chain", text, "known", like))
                    ? LP_EXIT_DONE
                    : LP_EXIT_ENVIRONMENT;
     fprintf(cli->out, "%s\n", text);

@@ -69,7 +69,7 @@ static int list_layouts(lp_cli *cli, bool json)
         else
             fprintf(cli->out, "%-26s  %s\n", k->id, k->summary);
     }
-    if (json && !lp_cli_json(cli, json_pack("{s:i, s:o, s:o}", "version", 1, "layouts", rows, "chains", chains)))
+    if (json && !lp_cli_json(cli, json_pack("{s:i, s:o, s:o}", "format", 1, "layouts", rows, "chains", chains)))
         return LP_EXIT_ENVIRONMENT;
     return LP_EXIT_DONE;
 }
@@ -149,7 +149,7 @@ static int show_json(lp_cli *cli, const lp_layout *layout, const lp_layout_sizes
 {
     char text[TEXT_BYTES];
     lp_layout_chain_text(layout, text, sizeof text);
-    json_t *const root = json_pack("{s:i, s:s, s:i, s:s, s:s, s:{s:i, s:i}, s:s, s:s}", "version", 1, "id", layout->id,
+    json_t *const root = json_pack("{s:i, s:s, s:i, s:s, s:s, s:{s:i, s:i}, s:s, s:s}", "format", 1, "id", layout->id,
                                    "layout_version", (int)layout->version, "summary", layout->summary, "kernels",
                                    layout->kernels, "multiples", "H", (int)layout->rule[0].multiple, "I",
                                    (int)layout->rule[1].multiple, "chain", text, "dtype", lp_dtype_name(layout->dtype));

@@ -29,7 +29,7 @@ static bool print_json(lp_cli *cli, const lp_doctor_fact *facts, int count)
     for (int i = 0; i < count; i++)
         json_array_append_new(list, json_pack("{s:s, s:b, s:s, s:s}", "key", facts[i].key, "there", facts[i].is_there,
                                               "found", facts[i].text, "use", facts[i].use));
-    return lp_cli_json(cli, json_pack("{s:i, s:o}", "version", 1, "facts", list));
+    return lp_cli_json(cli, json_pack("{s:i, s:o}", "format", 1, "facts", list));
 }
 
 static void print_text(FILE *out, const lp_doctor_fact *facts, int count)

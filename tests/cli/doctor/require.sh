@@ -12,4 +12,4 @@ test "$code" -eq 2 && test ! -s out && grep -q "not 'cudb'" said
 loadplan doctor --format=json . | "$PYTHON" -c '
 import json, sys
 facts = json.load(sys.stdin)
-assert facts["version"] == 1 and {"cuda", "nccl", "io_uring", "o_direct"} <= {f["key"] for f in facts["facts"]}'
+assert facts["format"] == 1 and {"cuda", "nccl", "io_uring", "o_direct"} <= {f["key"] for f in facts["facts"]}'
