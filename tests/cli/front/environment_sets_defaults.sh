@@ -4,7 +4,7 @@ write_good
 weights good
 says() { "$@" 2>said || { echo "exit $?"; head -n 1 said; }; }
 LOADPLAN_LOG=loud says loadplan info good.lpt
-LOADPLAN_LOG=debug LOADPLAN_THREADS= says loadplan info good.lpt >/dev/null
+LOADPLAN_LOG=debug LOADPLAN_THREADS='' says loadplan info good.lpt >/dev/null
 LOADPLAN_THREADS=many says loadplan replay good.lpt --checkpoint good --verify
 LOADPLAN_THREADS=many says loadplan replay good.lpt --checkpoint good --verify -j 1 -q
 LOADPLAN_THREADS=2 says loadplan replay good.lpt --checkpoint good --verify -q
