@@ -48,6 +48,10 @@ const lp_command lp_diff_command = {
                "NEW: --rule, else the settings file of the repository, which is that of NEW in a pull request.\n"
                "Traces whose plan digests are equal are equal. Under -v also what is allowed, such as\n"
                "renamed families.\n\n"
+               "Rules that deny: copy_became_refusal, new_refusal, map_changed, kind_changed, derive_changed,\n"
+               "dest_type_changed, layout_changed, dest_moved, dest_vanished, new_order_dependence; rules that warn:\n"
+               "dest_added, more_bytes_read, more_bytes_staged; allowed: fill_added, family_renamed,\n"
+               "refusal_became_copy. docs/diff.md explains each.\n\n"
                "Exit code 1: a finding at or above --fail-on. 3: a file is not a sound trace.\n\n"
                "Example:  loadplan diff main.lpt pr.lpt --format=json",
     .options = options,

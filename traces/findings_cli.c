@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Findings on the command line: levels, suppressions, which format, and the exit code. */
+#include "traces/cli_private.h"
 #include "traces/findings_cli.h"
 
 #include <stdlib.h>
@@ -38,6 +39,19 @@ char *findings_clean(const char *name)
 
 /* ---- levels ---- */
 
+static const char *rule_name(int index)
+{
+    return lp_rule_at(index)->id;
+}
+
+static int unknown_rule(lp_cli *cli, const char *id)
+{
+    const char *near = lp_cli_nearest(id, rule_name, lp_rule_count());
+    if (near != NULL)
+        return lp_cli_usage(cli, "there is no rule '%s'; did you mean '%s'?", lp_cli_clean(id), near);
+    return lp_cli_usage(cli, "there is no rule '%s'", lp_cli_clean(id));
+}
+
 /* Walks "ID=LEVEL,ID=LEVEL" and applies each to `f` where that is given. */
 static int apply_rules(lp_cli *cli, lp_findings *f, lp_error *err)
 {
@@ -54,7 +68,7 @@ static int apply_rules(lp_cli *cli, lp_findings *f, lp_error *err)
         memcpy(id, text, (size_t)(equals - text));
         const lp_rule *rule = lp_rule_find(id);
         if (rule == NULL)
-            return lp_cli_usage(cli, "there is no rule '%s'", lp_cli_clean(id));
+            return unknown_rule(cli, id);
         if (f != NULL && lp_findings_set_level(f, rule, level, err) != LP_OK)
             return lp_cli_fail(cli, err);
         text += bytes + (comma != NULL);
