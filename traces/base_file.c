@@ -223,6 +223,8 @@ lp_status lp_outfile_open(lp_outfile *f, const lp_platform *platform, const char
     f->path = lp_allocate(p.alloc, length + 1);
     f->partial = lp_allocate(p.alloc, length + sizeof ".partial");
     if (f->path == NULL || f->partial == NULL) {
+        lp_release(f->alloc, f->partial); /* it names no file of ours yet */
+        f->partial = NULL;
         lp_outfile_abandon(f);
         return lp_fail_memory(err);
     }

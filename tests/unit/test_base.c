@@ -535,6 +535,41 @@ static void a_failing_output_keeps_the_old_file(void **state)
     }
 }
 
+/* The first request is refused; every other block is as the one before left it, with the name of a file in it. */
+typedef struct littered {
+    const char *name;
+    int calls;
+} littered;
+
+static void *littered_resize(void *context, void *old, size_t bytes)
+{
+    littered *l = context;
+    assert_true(old == NULL || bytes == 0);
+    free(old);
+    if (bytes == 0 || l->calls++ == 0)
+        return NULL;
+    const size_t length = strlen(l->name) + 1;
+    char *block = malloc(bytes + length);
+    assert_non_null(block);
+    memcpy(block, l->name, length);
+    return block;
+}
+
+/* Without memory for one of its names, an output that was never begun removes nothing. */
+static void an_output_without_memory_removes_nothing(void **state)
+{
+    (void)state;
+    const char *victim = in_folder("victim");
+    littered l = {.name = victim};
+    const lp_alloc alloc = {.size = sizeof alloc, .context = &l, .resize = littered_resize};
+    const lp_platform platform = {.alloc = &alloc};
+    lp_outfile f;
+    lp_error err;
+    write_text(victim, "kept");
+    assert_int_equal(lp_outfile_open(&f, &platform, in_folder("other"), true, &err), LP_E_MEMORY);
+    expect_content(victim, "kept");
+}
+
 static void interrupted_calls_go_on(void **state)
 {
     (void)state;
@@ -623,6 +658,7 @@ int main(void)
         cmocka_unit_test(digests_are_sha_256),
         cmocka_unit_test(outputs_appear_whole),
         cmocka_unit_test(a_failing_output_keeps_the_old_file),
+        cmocka_unit_test(an_output_without_memory_removes_nothing),
         cmocka_unit_test(interrupted_calls_go_on),
         cmocka_unit_test(whole_files_are_read_with_a_limit),
     };
