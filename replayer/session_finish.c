@@ -72,9 +72,9 @@ static lp_status compare_digests(lp_session *s, lp_error *err)
         return lp_fail_memory(err);
     const lp_status status = lp_session_take_digests(s, after, err);
     s->report.tensors_changed = 0;
-    for (uint32_t i = 0; i < tensors; i++)
+    for (uint32_t i = 0; i < tensors && status == LP_OK; i++)
         s->report.tensors_changed += memcmp(s->before[i], after[i], sizeof after[i]) != 0;
-    s->report.tensors_unchanged = tensors - s->report.tensors_changed;
+    s->report.tensors_unchanged = status == LP_OK ? tensors - s->report.tensors_changed : 0;
     lp_release(s->alloc, after);
     return status;
 }
