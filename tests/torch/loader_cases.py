@@ -346,11 +346,11 @@ def row85_type_from_data(d, name, w):
         d["w"].data.copy_(w)
 
 
-@case({"w": (F32, (8, 8))}, {"w": (F8, (8, 8)), "s": (F32, ())}, "", refused={"w": "clamp"})
+@case({"w": (F32, (8, 8))}, {"w": (F8, (8, 8)), "s": (F32, ())}, "", derives=2)
 def row86_quantises(d, name, w):
     scale = w.abs().max() / 448.0
     d["s"].data.copy_(scale)
-    d["w"].data.copy_((w / scale).clamp(-448, 448).to(torch.float8_e4m3fn))  # refused
+    d["w"].data.copy_((w / scale).clamp(-448, 448).to(torch.float8_e4m3fn))
 
 
 @case({"patch": (BF16, (8, 12))}, {"patch": (BF16, (8, 3, 2, 2))}, "copy")
@@ -565,3 +565,46 @@ def scalar_in_a_list(d, name, w):
         d["s"].data.copy_(torch.tensor([w.item()])[0])  # refused
     else:
         d["v"].data.copy_(w)
+
+
+# ---- elements moved to places that constants choose, and small arithmetic
+
+
+@case({"w": (F32, (4, 6)), "v": (F32, (4, 4))}, {"w": (F32, (4, 6)), "v": (F32, (8, 8))}, "copy fill replicate")
+def zeros_between(d, name, w):
+    d[name].data.copy_(torch.tril(w) if name == "w" else torch.block_diag(w, w.t()))
+
+
+@case({"w": (F32, (4, 6))}, {"w": (F32, (4, 6))}, "copy fill")
+def filled_by_a_mask(d, name, w):
+    d["w"].data.copy_(w.masked_fill(torch.arange(6) % 2 == 0, 2.5).index_fill(0, torch.tensor([1]), 0.0))
+
+
+@case({"w": (F32, (4, 6))}, {"w": (F32, (8, 6))}, "copy fill")
+def into_a_copy_of_a_constant(d, name, w):
+    d["w"].data.copy_(torch.slice_scatter(torch.full((8, 6), 3.0), w, 0, 2, 6))
+
+
+@case({"w": (BF16, (4, 6))}, {"w": (BF16, (4, 6))}, "copy")
+def rows_of_an_embedding(d, name, w):
+    d["w"].data.copy_(torch.nn.functional.embedding(torch.tensor([3, 0, 2, 1]), w))
+
+
+@case({"w": (F32, (3, 4))}, {"w": (F32, (6, 8))}, "replicate")
+def larger_by_repeating(d, name, w):
+    d["w"].data.copy_(torch.nn.functional.interpolate(w[None, None], scale_factor=2, mode="nearest")[0, 0])
+
+
+@case({"w": (U8, (4,)), "v": (F32, (4,))}, {"w": (F32, (4,)), "v": (F32, (4,))}, "copy", refused={"w": "index"})
+def looks_up_values(d, name, w):
+    d[name].data.copy_(torch.arange(256.0)[w.long()] if name == "w" else w)  # refused
+
+
+@case({"w": (F32, (4, 6)), "v": (BF16, (8,))}, {"w": (F32, (4, 6)), "v": (BF16, (8,))}, "", derives=2)
+def bounded_and_squared(d, name, w):
+    d[name].data.copy_(w.clamp(-0.5, 0.75) if name == "w" else w ** 2)
+
+
+@case({"w": (F32, (6,))}, {"w": (F32, (4, 6))}, "", derives=1)
+def added_to_a_uniform_constant(d, name, w):
+    d["w"].data.copy_(torch.ones(4, 6) + w)

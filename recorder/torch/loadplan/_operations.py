@@ -403,32 +403,57 @@ def _pad(rec, operation, args, kwargs):
     return made
 
 
-@handles("gather", "take", "masked_select", "rot90", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "narrow_copy",
-         "native_channel_shuffle", "unfold_copy", "index_copy", "index_put", "select_scatter",
-         "slice_scatter", "masked_scatter", "scatter.src", "index_select_backward")
+# Operations that move elements to places that constants choose, and which of their arguments are moved.
+_MOVED = {"gather": (0,), "take": (0,), "masked_select": (0,), "rot90": (0,), "pixel_shuffle": (0,), "pixel_unshuffle": (0,),
+          "channel_shuffle": (0,), "native_channel_shuffle": (0,), "narrow_copy": (0,), "unfold_copy": (0,),
+          "index_select_backward": (0,), "index_copy": (0, 3), "index_put": (0, 2), "select_scatter": (0, 1),
+          "slice_scatter": (0, 1), "as_strided_scatter": (0, 1), "diagonal_scatter": (0, 1), "masked_scatter": (0, 2),
+          "scatter.src": (0, 3), "tril": (0,), "triu": (0,), "diag_embed": (0,), "block_diag": (0,), "embedding": (0,),
+          "reflection_pad1d": (0,), "reflection_pad2d": (0,), "replication_pad1d": (0,), "replication_pad2d": (0,),
+          "upsample_nearest1d": (0,), "upsample_nearest2d": (0,), "where.self": (1, 2), "index_select": (0,), "index.Tensor": (0,),
+          "roll": (0,)}
+
+
+def _on_numbers(operation, args, kwargs, numbers):
+    """The operation on the elements' numbers; in F64, which holds them as well, where it is not made for integers."""
+    for kind in (torch.int64, torch.float64):
+        swap = lambda x: numbers[id(x)][1].to(kind) if isinstance(x, torch.Tensor) and id(x) in numbers else x  # noqa: E731
+        try:
+            return operation(*tree_map(swap, args), **tree_map(swap, kwargs)).to(torch.int64)
+        except (RuntimeError, NotImplementedError) as error:
+            failure = error
+    raise failure
+
+
+@handles(*[name for name in _MOVED if name not in ("where.self", "index_select", "index.Tensor", "roll")])
 def probe(rec, operation, args, kwargs):
     """Operations that move elements to places that constants choose: run on numbers of elements, the operation itself
-    tells which go where."""
+    tells which go where. Number 0 stands for the zeros that it puts between them."""
     storages = rec.storages
-    given = tensors_of(args, kwargs)
-    loaded = [t for t in given if storages.is_loaded(t)]
+    loaded = [t for t in tensors_of(args, kwargs) if storages.is_loaded(t)]
     if not loaded:
         return run(operation, args, kwargs)
-    moved = [t for t in given if t.dtype == loaded[0].dtype and (storages.is_loaded(t) or t is not args[0])]
-    moved = loaded + [t for t in moved if not storages.is_loaded(t) and operation is aten.where.self]
-    total = sum(t.numel() for t in moved)
-    if any(t.dtype != loaded[0].dtype for t in moved) or total > rec.PROBE_MAX:
+    places = _MOVED[operation.name().removeprefix("aten::")]
+    moved = tensors_of([args[i] for i in places if i < len(args)], {})
+    dtype = loaded[0].dtype
+    if any(all(t is not m for m in moved) for t in loaded) or any(t.dtype != dtype for t in moved) or (
+            sum(t.numel() for t in moved) > rec.PROBE_MAX):
         return refuse_all(rec, operation, args, kwargs)
-    start, numbers = 0, {}
+    start, numbers = 1, {}
     for t in moved:
         if id(t) not in numbers:
-            numbers[id(t)] = (start, t, torch.arange(start, start + t.numel()).reshape(t.shape))
+            numbers[id(t)] = (t, torch.arange(start, start + t.numel()).reshape(t.shape))
             start += t.numel()
-    swap = lambda x: numbers[id(x)][2] if isinstance(x, torch.Tensor) and id(x) in numbers else x  # noqa: E731
-    result = operation(*tree_map(swap, args), **tree_map(swap, kwargs))
-    made = storages.temporary_like(torch.empty_like(result, device="meta"), loaded[0].dtype)
+    try:
+        result = _on_numbers(operation, args, kwargs, numbers)
+    except (RuntimeError, NotImplementedError):
+        return refuse_all(rec, operation, args, kwargs)
+    made = storages.temporary_like(torch.empty_like(result, device="meta"), dtype)
     chosen = result.reshape(-1)
-    for start, t, _ in numbers.values():
+    if bool((chosen == 0).any()):
+        storages.fill(made, 0, rec.current)
+    for t, own in numbers.values():
+        start = int(own.reshape(-1)[0]) if own.numel() else 0
         to = ((chosen >= start) & (chosen < start + t.numel())).nonzero().reshape(-1)
         source = chosen[to] - start
         if len(to) == 0:
@@ -441,6 +466,16 @@ def probe(rec, operation, args, kwargs):
                 at = to[first:first + count]
                 write_constant(rec, line[int(at[0]):int(at[-1]) + 1:max(a, 1)], values[source[first:first + count]])
     return made
+
+
+@handles("masked_fill.Scalar", "masked_fill.Tensor", "index_fill.int_Scalar", "index_fill.int_Tensor")
+def _filled(rec, operation, args, kwargs):
+    """A copy of which some places are filled."""
+    if not rec.storages.is_loaded(args[0]):
+        return refuse_all(rec, operation, args, kwargs)  # or run, when nothing of it is loaded
+    made = _clone(rec, aten.clone.default, (args[0],), {})
+    twin = getattr(getattr(aten, operation.overloadpacket.__name__ + "_"), operation._overloadname)
+    return HANDLERS[twin](rec, twin, (made, *args[1:]), kwargs)
 
 
 # ---- everything else

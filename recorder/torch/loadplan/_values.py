@@ -25,9 +25,12 @@ def compute(rec, operation, args, kwargs, op, operands=None, dims=0):
     for i, t in enumerate(operands):
         if not isinstance(t, torch.Tensor) or rec.storages.is_loaded(t):
             continue
-        if t.numel() != 1 or t.device.type == "meta":
+        if t.numel() == 0 or t.device.type == "meta" or not bool((t == t.reshape(-1)[:1]).all()):
             return refuse_all(rec, operation, args, kwargs)
-        operands[i] = float(t)
+        operands[i] = float(t.reshape(-1)[0])
+    if all(t.shape != form.shape for t in operands if isinstance(t, torch.Tensor)) and not dims and op not in (MAX, MIN):
+        at = next(i for i, t in enumerate(operands) if isinstance(t, torch.Tensor) and rec.storages.is_loaded(t))
+        operands[at] = operands[at].expand(form.shape)  # a constant gave the shape
     if rec.values_were_read_elsewhere() and any(not isinstance(t, torch.Tensor) for t in operands):
         return refuse_all(rec, operation, args, kwargs)  # the constant may depend on what was read
     made = rec.storages.temporary_like(form)
@@ -69,6 +72,29 @@ _elementwise(SQRT, 1, "sqrt")
 _elementwise(ABS, 1, "abs")
 _elementwise(EXP, 1, "exp")
 _elementwise(LOG, 1, "log")
+
+
+@handles("clamp", "clamp_min", "clamp_max")
+def _clamp(rec, operation, args, kwargs):
+    """max(x, low), then min with high. Bounds of zero are refused: which zero comes out depends on the processor."""
+    bounds = {"clamp_min": (1, None), "clamp_max": (None, 1)}.get(operation.overloadpacket.__name__, (1, 2))
+    low, high = (None if i is None else args[i] if i < len(args) else kwargs.get(("min", "max")[at])
+                 for at, i in enumerate(bounds))
+    if not rec.storages.is_loaded(args[0]) or low == 0 or high == 0:
+        return refuse_all(rec, operation, args, kwargs)
+    made = args[0]
+    if low is not None:
+        made = compute(rec, operation, (made, low), {}, MAXIMUM)
+    if high is not None:
+        made = compute(rec, operation, (made, high), {}, MINIMUM)
+    return made
+
+
+@handles("pow.Tensor_Scalar")
+def _power(rec, operation, args, kwargs):
+    if args[1] != 2 or not rec.storages.is_loaded(args[0]):
+        return refuse_all(rec, operation, args, kwargs)
+    return compute(rec, operation, args, kwargs, MUL, [args[0], args[0]])
 
 
 def _reduction(op, *names):
