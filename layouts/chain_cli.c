@@ -193,6 +193,9 @@ static int chain_request(lp_cli *cli, lp_chain_request *out, const lp_chain_know
         return lp_cli_usage(cli, "%s", err.text);
     if (text == NULL && sizes != NULL)
         name_dims(&out->chain, sizes);
+    if (text != NULL && sizes != NULL && strstr(sizes, "E=") != NULL && dim_named(&out->chain, "E") < 0 &&
+        lp_chain_stack(&out->chain, "E", &err) != LP_OK)
+        return lp_cli_usage(cli, "%s", err.text);
     return lp_chain_sizes(cli, out, sizes);
 }
 

@@ -4,8 +4,9 @@
  * back.
  *
  * Where elements are wider than units (words of eight 4-bit codes), the last dimension of the file's tensor counts its
- * units, or the chain has one dimension more, for the units of an element. The metadata of the result says the chain,
- * the unit and the dtype and shape that it was made of, which is all that the way back needs.
+ * units, or the chain has one dimension more, for the units of an element. A tensor of one dimension more is a stack,
+ * of experts say. The metadata of the result says the chain, the unit and the dtype and shape that it was made of,
+ * which is all that the way back needs.
  */
 #include "layouts/layout_cli.h"
 
@@ -22,28 +23,49 @@ static lp_status find_tensor(const lp_checkpoint *ck, const lp_checkpoint_tensor
     return LP_OK;
 }
 
-/* The chain's source shape, in units, of a tensor. */
+/* Whether the chain's last dimension counts the units of one element. */
+static bool counts_words(const lp_chain *chain, int64_t ratio)
+{
+    int64_t product = 1;
+    for (int32_t a = 0; a < chain->axes; a++) /* an open axis makes 0 */
+        if (chain->axis[a].dim == chain->ndim - 1 && !lp_mul(product, chain->axis[a].extent, &product))
+            return false;
+    return ratio > 1 && product == ratio;
+}
+
+/* The chain's source shape, in units, of a tensor. A tensor of one dimension more is a stack: *chain gets it too. Any
+ * shape is a row to a chain of one dimension. */
 static lp_status units_of(const lp_chain_request *request, lp_dtype dtype, int64_t ndim, const int64_t *dims,
-                          int64_t shape[LP_CHAIN_DIMS], lp_error *err)
+                          lp_chain *chain, int64_t shape[LP_CHAIN_DIMS], lp_error *err)
 {
     char text[128];
     const int bits = lp_dtype_bits(dtype), unit = request->unit_bits;
     const int64_t ratio = bits / unit, wanted = request->chain.ndim;
+    const bool words = counts_words(&request->chain, ratio), flat = wanted == 1;
+    const bool stacked = !flat && ndim == wanted - words + 1;
+    *chain = request->chain;
     if (bits % unit != 0)
         return lp_fail(err, LP_E_MISMATCH, "the chain moves units of %d bits, %s has %d", unit, lp_dtype_name(dtype),
                        bits);
-    if (ndim < 1 || (ndim != wanted && (ndim + 1 != wanted || ratio == 1)))
+    if (ndim < 1 || (!flat && !stacked && ndim != wanted - words))
         return lp_fail(err, LP_E_MISMATCH, "the tensor has shape %s, the chain takes %d dimensions",
                        lp_layout_list_text(text, sizeof text, ndim, dims), (int)wanted);
-    memcpy(shape, dims, (size_t)ndim * sizeof shape[0]);
-    if (ndim < wanted)
-        shape[ndim] = ratio;
-    else if (!lp_mul(shape[ndim - 1], ratio, &shape[ndim - 1]))
-        return lp_fail(err, LP_E_LIMIT, "dimension %d is too large", (int)ndim - 1);
-    for (int32_t d = 0; d < request->chain.ndim; d++)
-        if (request->shape[d] != 0 && request->shape[d] != shape[d])
-            return lp_fail(err, LP_E_MISMATCH, "the tensor has %lld units in dimension %d, not %lld",
-                           (long long)shape[d], (int)d, (long long)request->shape[d]);
+    if (stacked)
+        LP_TRY(lp_chain_stack(chain, "E", err));
+    int64_t last = ratio;
+    for (int64_t d = 0; d < ndim; d++) {
+        if ((flat || (!words && d == ndim - 1)) && !lp_mul(dims[d], last, &last))
+            return lp_fail(err, LP_E_LIMIT, "dimension %d is too large", (int)d);
+        if (!flat)
+            shape[d] = dims[d];
+    }
+    shape[chain->ndim - 1] = last;
+    for (int32_t d = 0; d < request->chain.ndim; d++) {
+        const int64_t seen = shape[d + stacked];
+        if (request->shape[d] != 0 && request->shape[d] != seen)
+            return lp_fail(err, LP_E_MISMATCH, "the tensor has %lld units in dimension %d, not %lld", (long long)seen,
+                           (int)d, (long long)request->shape[d]);
+    }
     return LP_OK;
 }
 
@@ -80,10 +102,10 @@ static lp_status write_file(lp_outfile *file, json_t *metadata, const char *name
     return status;
 }
 
-static json_t *describe(const lp_chain_request *request, const lp_checkpoint_tensor *t)
+static json_t *describe(const lp_chain_request *request, const lp_chain *used, const lp_checkpoint_tensor *t)
 {
     char chain[1024], shape[256], number[16], version[16];
-    lp_chain_text(&request->chain, chain, sizeof chain);
+    lp_chain_text(used, chain, sizeof chain);
     snprintf(number, sizeof number, "%d", request->unit_bits);
     json_t *const m = json_pack("{s:s, s:s, s:s, s:s}", "loadplan.chain", chain, "loadplan.unit_bits", number,
                                 "loadplan.source_dtype", lp_dtype_name(t->dtype), "loadplan.source_shape",
@@ -101,11 +123,12 @@ static lp_status apply(const lp_chain_request *request, const lp_checkpoint *ck,
 {
     const lp_checkpoint_tensor *t = NULL;
     int64_t shape[LP_CHAIN_DIMS], out_shape[LP_CHAIN_AXES];
+    lp_chain chain;
     lp_chain_form form;
     lp_dtype dtype;
     LP_TRY(find_tensor(ck, &t, err));
-    LP_TRY(units_of(request, t->dtype, t->ndim, t->shape, shape, err));
-    lp_status status = lp_chain_resolve(&form, &request->chain, shape, request->pads, err);
+    LP_TRY(units_of(request, t->dtype, t->ndim, t->shape, &chain, shape, err));
+    lp_status status = lp_chain_resolve(&form, &chain, shape, request->pads, err);
     if (status == LP_E_ARGUMENT && err != NULL)
         err->code = LP_E_MISMATCH; /* the sizes are the file's */
     LP_TRY(status == LP_E_ARGUMENT ? LP_E_MISMATCH : status);
@@ -117,7 +140,8 @@ static lp_status apply(const lp_chain_request *request, const lp_checkpoint *ck,
         return lp_fail_memory(err);
     LP_TRY_GOTO(lp_layout_read_tensor(ck, platform, t, &in, err), free_out);
     LP_TRY_GOTO(lp_chain_apply(&form, request->unit_bits, in, out, err), free_in);
-    status = write_file(file, describe(request, t), t->name, dtype, form.chain.out_ndim, out_shape, out, bytes, err);
+    status =
+        write_file(file, describe(request, &chain, t), t->name, dtype, form.chain.out_ndim, out_shape, out, bytes, err);
 free_in:
     lp_release(platform->alloc, in);
 free_out:
@@ -148,22 +172,29 @@ static bool parse_list(const char *text, int64_t list[LP_CHAIN_DIMS], int64_t *c
     return false;
 }
 
-/* What the file was made of, and that it was by this chain. */
-static lp_status made_of(const lp_chain_request *request, const lp_checkpoint *ck, lp_dtype *dtype, int64_t *ndim,
-                         int64_t dims[LP_CHAIN_DIMS], lp_error *err)
+/* What the file was made of. */
+static lp_status made_of(const lp_checkpoint *ck, lp_dtype *dtype, int64_t *ndim, int64_t dims[LP_CHAIN_DIMS],
+                         lp_error *err)
 {
-    char chain[1024];
-    const char *const made = lp_layout_metadata(ck, "loadplan.chain"), *const type = lp_layout_metadata(
-                                                                           ck, "loadplan.source_dtype");
+    const char *const made = lp_layout_metadata(ck, "loadplan.chain");
+    const char *const type = lp_layout_metadata(ck, "loadplan.source_dtype");
     const char *const shape = lp_layout_metadata(ck, "loadplan.source_shape");
     if (made == NULL || type == NULL || shape == NULL)
         return lp_fail(err, LP_E_MISMATCH, "the file does not say what it was made of");
-    lp_chain_text(&request->chain, chain, sizeof chain);
-    if (strcmp(made, chain) != 0)
-        return lp_fail(err, LP_E_MISMATCH, "the file was made by '%s', not by '%s'", made, chain);
     *dtype = lp_dtype_parse(type, strlen(type));
     if (*dtype == LP_DTYPE_NONE || !parse_list(shape, dims, ndim))
         return lp_fail(err, LP_E_FORMAT, "the file was made of '%s %s', which is no tensor", type, shape);
+    return LP_OK;
+}
+
+/* That the file was made by this chain. */
+static lp_status check_chain(const lp_checkpoint *ck, const lp_chain *used, lp_error *err)
+{
+    char chain[1024];
+    const char *const made = lp_layout_metadata(ck, "loadplan.chain");
+    lp_chain_text(used, chain, sizeof chain);
+    if (made == NULL || strcmp(made, chain) != 0)
+        return lp_fail(err, LP_E_MISMATCH, "the file was made by '%s', not by '%s'", made != NULL ? made : "", chain);
     return LP_OK;
 }
 
@@ -172,12 +203,14 @@ static lp_status undo(const lp_chain_request *request, const lp_checkpoint *ck, 
 {
     const lp_checkpoint_tensor *t = NULL;
     int64_t dims[LP_CHAIN_DIMS], ndim = 0, shape[LP_CHAIN_DIMS];
+    lp_chain chain;
     lp_chain_form form;
     lp_dtype dtype = LP_DTYPE_NONE;
     LP_TRY(find_tensor(ck, &t, err));
-    LP_TRY(made_of(request, ck, &dtype, &ndim, dims, err));
-    LP_TRY(units_of(request, dtype, ndim, dims, shape, err));
-    const lp_status resolved = lp_chain_resolve(&form, &request->chain, shape, true, err);
+    LP_TRY(made_of(ck, &dtype, &ndim, dims, err));
+    LP_TRY(units_of(request, dtype, ndim, dims, &chain, shape, err));
+    LP_TRY(check_chain(ck, &chain, err));
+    const lp_status resolved = lp_chain_resolve(&form, &chain, shape, true, err);
     if (resolved != LP_OK || form.units * request->unit_bits != t->bytes * 8)
         return lp_fail(err, LP_E_MISMATCH, "tensor '%s' has %lld bytes, which is not what its metadata says", t->name,
                        (long long)t->bytes);

@@ -248,3 +248,35 @@ lp_status lp_chain_set(lp_chain *chain, const char *name, int64_t extent, lp_err
     chain->axis[a].extent = extent;
     return LP_OK;
 }
+
+/* ---- stacked tensors ---- */
+
+lp_status lp_chain_stack(lp_chain *chain, const char *name, lp_error *err)
+{
+    lp_chain c = *chain;
+    const size_t letters = strlen(name);
+    if (letters == 0 || letters >= LP_CHAIN_NAME || axis_named(chain, name) >= 0)
+        return lp_fail(err, LP_E_ARGUMENT, "a stack cannot have the name '%s'", name);
+    if (c.axes == LP_CHAIN_AXES || c.ndim == LP_CHAIN_DIMS)
+        return lp_fail(err, LP_E_LIMIT, "the chain has no room for a stack");
+    for (int32_t a = c.axes; a > 0; a--) {
+        c.axis[a] = c.axis[a - 1];
+        c.axis[a].dim++;
+        c.memory_order[a] = (int8_t)(c.memory_order[a - 1] + 1);
+    }
+    for (int32_t d = c.ndim; d > 0; d--)
+        memcpy(c.dim_name[d], c.dim_name[d - 1], LP_CHAIN_NAME);
+    for (int32_t d = c.out_ndim + 1; d > 0; d--)
+        c.out_first[d] = (int8_t)(c.out_first[d - 1] + 1);
+    c.axis[0] = (lp_chain_axis){.dim = 0};
+    memset(c.dim_name[0], 0, LP_CHAIN_NAME);
+    memcpy(c.axis[0].name, name, letters);
+    memcpy(c.dim_name[0], name, letters);
+    c.memory_order[0] = 0;
+    c.out_first[0] = 0;
+    c.axes++;
+    c.ndim++;
+    c.out_ndim++;
+    *chain = c;
+    return LP_OK;
+}

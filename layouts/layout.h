@@ -207,6 +207,10 @@ LP_API size_t lp_chain_text(const lp_chain *chain, char *buffer, size_t buffer_b
 /* Gives axis `name` an extent, as if it stood in the text. LP_E_ARGUMENT: no such axis, or it has another extent. */
 LP_API lp_status lp_chain_set(lp_chain *chain, const char *name, int64_t extent, lp_error *err);
 
+/* Adds dimension `name`, one open axis, outermost on both sides: tensors stacked one behind the other, such as those of
+ * experts. LP_E_ARGUMENT: an axis has that name; LP_E_LIMIT: no room for it. */
+LP_API lp_status lp_chain_stack(lp_chain *chain, const char *name, lp_error *err);
+
 /* A chain with sizes. Strides and offsets count units. */
 typedef struct lp_chain_form {
     lp_chain chain;                   /* every axis has its extent */

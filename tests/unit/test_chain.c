@@ -161,6 +161,30 @@ static void open_axes_are_set(void **state)
     assert_string_equal(text, "N(h=3 d p=2) -> h p d");
 }
 
+static void stacks_lie_one_behind_the_other(void **state)
+{
+    (void)state;
+    lp_chain chain = parsed("N(r i=2) K -> r K ~i"), full;
+    char text[LP_CHAIN_AXES * 4 + 16] = "";
+    lp_error err;
+    assert_int_equal(lp_chain_stack(&chain, "i", &err), LP_E_ARGUMENT);
+    assert_int_equal(lp_chain_stack(&chain, "", &err), LP_E_ARGUMENT);
+    assert_int_equal(lp_chain_stack(&chain, "sixteen_letters_", &err), LP_E_ARGUMENT);
+    assert_int_equal(lp_chain_stack(&chain, "E", &err), LP_OK);
+    lp_chain_text(&chain, text, sizeof text);
+    assert_string_equal(text, "E N(r i=2) K -> E r K ~i");
+    const lp_chain_form one = resolved("N(r i=2) K -> r K ~i", (const int64_t[]){6, 5}, false);
+    lp_chain_form stack;
+    assert_int_equal(lp_chain_resolve(&stack, &chain, (const int64_t[]){3, 6, 5}, false, NULL), LP_OK);
+    assert_int_equal(lp_chain_locate(&stack, (const int64_t[]){2, 5, 3}),
+                     2 * one.units + lp_chain_locate(&one, (const int64_t[]){5, 3}));
+    full = parsed("a b c d e f g h -> a b c d e f g h");
+    assert_int_equal(lp_chain_stack(&full, "E", &err), LP_E_LIMIT);
+    full =
+        parsed("(a b c d e f g h i j k l m n o p q r s t u v w x) -> a b c d e f g h i j k l m n o p q r s t u v w x");
+    assert_int_equal(lp_chain_stack(&full, "E", &err), LP_E_LIMIT);
+}
+
 /* ---- places ---- */
 
 /* Worked out by hand: tiles of 128 x 4, the second padded. */
@@ -430,11 +454,17 @@ static void other_orders_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(texts_come_back),           cmocka_unit_test(wrong_texts_say_where),
-        cmocka_unit_test(wrong_sizes_are_refused),   cmocka_unit_test(open_axes_are_set),
-        cmocka_unit_test(places_of_a_scale_tile),    cmocka_unit_test(bytes_follow_the_places),
-        cmocka_unit_test(regions_follow_the_places), cmocka_unit_test(formulas_of_odd_forms),
-        cmocka_unit_test(recorded_orders_are_named), cmocka_unit_test(random_orders_are_found),
+        cmocka_unit_test(texts_come_back),
+        cmocka_unit_test(wrong_texts_say_where),
+        cmocka_unit_test(wrong_sizes_are_refused),
+        cmocka_unit_test(open_axes_are_set),
+        cmocka_unit_test(stacks_lie_one_behind_the_other),
+        cmocka_unit_test(places_of_a_scale_tile),
+        cmocka_unit_test(bytes_follow_the_places),
+        cmocka_unit_test(regions_follow_the_places),
+        cmocka_unit_test(formulas_of_odd_forms),
+        cmocka_unit_test(recorded_orders_are_named),
+        cmocka_unit_test(random_orders_are_found),
         cmocka_unit_test(other_orders_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -19,4 +19,21 @@ make two.safetensors U8 a:4x4 b:4x4
 loadplan layout scale_8x4 --apply two.safetensors -o x || echo "exit $?" >&2
 make one.safetensors U8 a:16
 loadplan layout scale_8x4 --apply one.safetensors -o x || echo "exit $?" >&2
+make four.safetensors U8 a:2x2x8x4
+loadplan layout scale_8x4 --apply four.safetensors -o x || echo "exit $?" >&2
+
+# A stack of experts, and any shape for a chain of one dimension.
+make stack.safetensors U8 scale:3x130x5
+loadplan layout scale_128x4 --apply stack.safetensors -o stacked.safetensors -q
+loadplan info stacked.safetensors
+loadplan layout scale_128x4 --apply stacked.safetensors --inverse -o back.safetensors -q
+cmp <(tail -c 1950 stack.safetensors) <(tail -c 1950 back.safetensors)
+loadplan layout scale_128x4 --shape E=3,N=130,K=5 | grep -e source -e forward
+make flat.safetensors U8 codes:3x4
+loadplan layout high_nibble_first --apply flat.safetensors -o swapped.safetensors -q
+tail -c 12 flat.safetensors | od -An -tx1
+tail -c 12 swapped.safetensors | od -An -tx1
+loadplan layout high_nibble_first --apply swapped.safetensors --inverse -o back.safetensors -q -f
+loadplan info back.safetensors
+cmp <(tail -c 12 flat.safetensors) <(tail -c 12 back.safetensors)
 test ! -e x
