@@ -38,11 +38,7 @@ code_of loadplan check -f -o /dev/full good.lpt
 code_of loadplan dump -f -o /dev/full good.lpt
 code_of loadplan check good.lpt
 code_of loadplan diff good.lpt good.lpt
-for format in text tsv json; do
-    code_of loadplan query --format=$format good.lpt 'SELECT * FROM v_records'
-done
 for format in text json ndjson github sarif junit suppress; do
-    code_of loadplan check --format=$format holes.lpt
     code_of loadplan diff --format=$format good.lpt holes.lpt
 done
 echo "--- large ones fail while they are printed"

@@ -18,13 +18,13 @@ says completion tcsh
 says help nothing
 says nothing
 echo "--- numbers"
-for n in x '' 1x -1 99999999999999999999 9223372036854775808; do says info --families "$n" good.lpt; done
+for n in '' 1x -1 9223372036854775808; do says info --families "$n" good.lpt; done
 loadplan info --families +1 good.lpt | head -n 1
 echo "--- sizes"
-for n in x '' -1 1Q 1KB 1.5K 9223372036854775808 8388608T 9007199254740992KiB; do says replay --staging "$n" --checkpoint good -o out good.lpt; done
-for n in 0 512 64K 2GiB 8388607T; do loadplan replay -q --staging "$n" --checkpoint good --verify good.lpt; done
+for n in '' -1 1KB 1.5K 9223372036854775808 9007199254740992KiB; do says replay --staging "$n" --checkpoint good -o out good.lpt; done
+for n in 512 64K 2GiB; do loadplan replay -q --staging "$n" --checkpoint good --verify good.lpt; done
 echo "--- ranks"
-for n in x '' ',' '0,' 0-x -1 1 0-1 1-0 0,0 0--0 0-9223372036854775807; do says explain --rank "$n" good.lpt; done
+for n in '' ',' '0,' 0-x -1 1 0-1 1-0 0,0 0--0; do says explain --rank "$n" good.lpt; done
 for n in 0 0-0 all; do loadplan explain -q --rank "$n" good.lpt | head -n 1; done
 echo "--- louder and quieter"
 loadplan -v --no-verbose check --rule=derive_cycle=warn --rule dest_alias=warn -- good.lpt
