@@ -26,6 +26,7 @@ typedef struct world {
     int64_t staging; /* 0: plenty; -1: what bind takes by itself */
     bool is_sharded; /* senders hold what their rank of the trainer's trace loads, on their devices */
     bool over_host;  /* messages go through host memory */
+    bool is_apart;   /* messages go through another device than that of the plans */
     bool is_torn;    /* sender 0 fails in the middle of epoch 1 */
     int fault_rank;  /* whose device fails, */
     int fault_at;    /* at this call after bind, from 1; 0: none does */
@@ -34,7 +35,7 @@ typedef struct world {
 typedef struct member {
     const world *w;
     int rank;
-    gpu device;
+    gpu device, other; /* of messages; of the plan, where that is apart */
     lp_transport local, transport;
     lp_destinations *host;     /* what the memory looks like */
     lp_destination_memory *on; /* the same on the device */
@@ -62,6 +63,11 @@ static bool is_host(const world *w, int rank)
     return rank >= w->senders && rank - w->senders < w->hosts;
 }
 
+static gpu *plan_device(member *m)
+{
+    return m->w->is_apart ? &m->other : &m->device;
+}
+
 /* Memory for all destinations of a rank, on its device unless it is one of the host's. */
 static void bind_member(member *m, const lp_trace *t, int32_t rank)
 {
@@ -75,26 +81,27 @@ static void bind_member(member *m, const lp_trace *t, int32_t rank)
     m->on = calloc((size_t)m->count, sizeof *m->on);
     for (int64_t i = 0; i < m->count; i++) {
         void *block = NULL;
-        assert_int_equal(fake_take_block(&m->device.f, list[i].storage_bytes, false, &block), 0);
+        assert_int_equal(fake_take_block(&plan_device(m)->f, list[i].storage_bytes, false, &block), 0);
         m->on[i] = list[i];
         m->on[i].storage = block;
         m->on[i].data = (uint8_t *)block + ((uint8_t *)list[i].data - (uint8_t *)list[i].storage);
     }
     const lp_bind_options o = {.threads = 1, .staging = m->w->staging > 0 ? m->w->staging : 0};
-    assert_ok(lp_bind_with(&m->plan, t, scope, m->on, m->count, &o, &m->device.calls, ERR));
-    m->device.f.is_bound = m->rank >= m->w->senders; /* sessions take none from now on, packing does */
+    assert_ok(lp_bind_with(&m->plan, t, scope, m->on, m->count, &o, &plan_device(m)->calls, ERR));
+    plan_device(m)->f.is_bound = m->rank >= m->w->senders; /* sessions take none from now on, packing does */
 }
 
 static void open_member(member *m, const world *w, int rank)
 {
     *m = (member){.w = w, .rank = rank};
     gpu_open(&m->device, w->seed * 31 + (uint64_t)rank);
+    gpu_open(&m->other, w->seed * 37 + (uint64_t)rank);
     if (rank >= w->senders)
         bind_member(m, w->server, rank - w->senders);
     else if (w->is_sharded)
         bind_member(m, w->trainer, rank);
     if (m->on != NULL)
-        assert_int_equal(m->device.nccl.stream_open(&m->device, &m->stream), 0);
+        assert_int_equal(m->device.nccl.stream_open(plan_device(m), &m->stream), 0);
     m->device.f.calls = 0;
     m->device.f.fail_at = w->fault_at > 0 && w->fault_rank == rank ? w->fault_at - 1 : -1;
 }
@@ -104,14 +111,15 @@ static void close_member(member *m)
     m->device.f.fail_at = -1;
     lp_plan_close(m->plan);
     if (m->stream != NULL) {
-        gpu_settle(&m->device, m->stream);
-        m->device.nccl.stream_close(&m->device, m->stream);
+        gpu_settle(plan_device(m), m->stream);
+        m->device.nccl.stream_close(plan_device(m), m->stream);
     }
     for (int64_t i = 0; m->on != NULL && i < m->count; i++)
-        fake_give(&m->device, m->on[i].storage);
+        fake_give(plan_device(m), m->on[i].storage);
     free(m->on);
     lp_destinations_free(m->host);
     gpu_close(&m->device);
+    gpu_close(&m->other);
 }
 
 /* A payload whose reads fail from the n-th on. */
@@ -421,6 +429,35 @@ static void larger_worlds_of_devices(void **state)
         }
 }
 
+/* Messages through another device than that of the plan: a receiver takes them by way of the host, a sender says so. */
+static void plans_on_another_device(void **state)
+{
+    (void)state;
+    for (int sharded = 0; sharded < 2; sharded++) {
+        world w = {.senders = 1,
+                   .receivers = 2,
+                   .is_sharded = sharded == 1,
+                   .is_apart = true,
+                   .options = {.mode = LP_SYNC_SLICED, .bucket = 4096},
+                   .load = LP_DIRECT,
+                   .seed = 21};
+        if (!w.is_sharded) {
+            run_world(&w, 2, "apart");
+            continue;
+        }
+        open_world(&w, 1);
+        open_members(&w);
+        run_members(&w);
+        for (int i = 0; i < 3; i++)
+            assert_int_equal(members[i].status[1], i == 0 ? LP_E_UNSUPPORTED : LP_E_PEER);
+        assert_string_equal(members[0].err.text,
+                            "messages go through another device than 'device', where the weights lie");
+        assert_non_null(strstr(members[1].err.text, "messages go through another device"));
+        close_members(&w);
+        close_world(&w);
+    }
+}
+
 /* ---- failures ---- */
 
 static int count_bad(const world *w, int epoch)
@@ -606,6 +643,7 @@ int main(void)
         cmocka_unit_test(devices_send_what_they_hold),
         cmocka_unit_test(deltas_go_beside_frames_of_devices),
         cmocka_unit_test(larger_worlds_of_devices),
+        cmocka_unit_test(plans_on_another_device),
         cmocka_unit_test(every_call_may_fail),
         cmocka_unit_test(a_failed_epoch_is_followed_by_a_good_one),
         cmocka_unit_test(a_damaged_frame_is_not_replayed),
