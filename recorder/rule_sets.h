@@ -132,6 +132,9 @@ void rules_grouped_qkv(lp_rules *l, const char *dest, const char *stem, int64_t 
 /* A decoder layer but for its experts: attention, norms, and the MLP where the layer has one. `partial`: parts may be
  * missing. */
 void rules_decoder_layer(lp_rules *l, int64_t layer, bool partial);
+/* Fails where shapes of a layer contradict one another, or `hidden_size` and the heads of the configuration. Part of
+ * rules_decoder_layer. */
+void rules_check_widths(lp_rules *l, int64_t layer);
 /* The MLP of a layer that has no experts; false when the checkpoint has none. */
 bool rules_decoder_mlp(lp_rules *l, int64_t layer);
 /* The norm behind the last layer. */

@@ -43,6 +43,7 @@ void rules_decoder_layer(lp_rules *l, int64_t layer, bool partial)
 {
     const char *stem = lp_name(l->r, "layers.%" PRId64, layer);
     const char *attention = lp_name(l->r, "%s.self_attn", stem), *delta = lp_name(l->r, "%s.linear_attn", stem);
+    rules_check_widths(l, layer);
     if (rules_find(l, lp_name(l->r, "%s.conv1d.weight", delta)) >= 0)
         rules_delta_net(l, delta);
     else if (!partial || rules_has_weight(l, lp_name(l->r, "%s.q_proj", attention)) ||
@@ -59,7 +60,11 @@ bool rules_decoder_mlp(lp_rules *l, int64_t layer)
 
 void rules_last_norm(lp_rules *l)
 {
-    rules_whole_module(l, rules_find(l, "final_layernorm.weight") >= 0 ? "final_layernorm" : "norm");
+    int64_t hidden;
+    const char *norm = rules_find(l, "final_layernorm.weight") >= 0 ? "final_layernorm" : "norm";
+    if (lp_config_integer(l->config, "hidden_size", &hidden))
+        rules_expect(l, rules_take(l, lp_name(l->r, "%s.weight", norm)), 1, &hidden);
+    rules_whole_module(l, norm);
 }
 
 /* The number of the layer that a name belongs to, or -1; *rest: what follows the number. */

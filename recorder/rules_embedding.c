@@ -41,7 +41,9 @@ static bool has_all_tokens(lp_rules *l, lp_tensor from, int64_t rows)
 static void vocabulary_tensor(lp_rules *l, const char *name, const char *dest, int ndim)
 {
     const lp_tensor from = rules_take(l, name);
-    if (!rules_expect(l, from, ndim, (int64_t[]){-1, -1}))
+    int64_t hidden = -1;
+    lp_config_integer(l->config, "hidden_size", &hidden);
+    if (!rules_expect(l, from, ndim, (int64_t[]){-1, hidden}))
         return;
     const int64_t vocabulary = lp_size(from, 0), rows = rows_of_rank(vocabulary, l->at.tp);
     if (!has_all_tokens(l, from, vocabulary))

@@ -183,6 +183,47 @@ static void every_token_needs_a_row(void **state)
     lp_checkpoint_close(c);
 }
 
+/* A tensor of another model fits the rule that cuts it, and no engine of this configuration. */
+static void shapes_must_agree_with_one_another(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *text;
+        int ndim;
+        int64_t shape[2];
+    } wrong[] = {
+        {"model.norm.weight", "BF16 [32], expected [64]", 1, {32}},
+        {"model.layers.0.input_layernorm.weight", "BF16 [65], expected [64]", 1, {65}},
+        {"model.layers.0.self_attn.q_proj.weight", "BF16 [32, 32], expected [*, 64]", 2, {32, 32}},
+        {"model.layers.0.self_attn.o_proj.weight", "BF16 [63, 32], expected [64, 32]", 2, {63, 32}},
+        {"model.layers.0.self_attn.o_proj.weight", "BF16 [64, 31], expected [64, 32]", 2, {64, 31}},
+        {"model.layers.0.mlp.gate_proj.weight", "BF16 [95, 64], expected [96, 64]", 2, {95, 64}},
+        {"model.layers.0.mlp.down_proj.weight", "BF16 [64, 95], expected [64, 96]", 2, {64, 95}},
+        {"model.layers.0.mlp.down_proj.weight", "BF16 [60, 96], expected [64, 96]", 2, {60, 96}},
+        {"model.embed_tokens.weight", "BF16 [100, 32], expected [*, 64]", 2, {100, 32}},
+        {"lm_head.weight", "BF16 [100, 65], expected [*, 64]", 2, {100, 65}},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        lp_checkpoint *all = decoder(100), *c = new_checkpoint();
+        add_mlp(all, LP_BF16, 96, 0);
+        add_named(all, LP_BF16, 2, (int64_t[]){100, 64}, "lm_head.weight");
+        seal_checkpoint(all);
+        for (int64_t t = 0; t < lp_checkpoint_count(all); t++) {
+            const lp_checkpoint_tensor *at = lp_checkpoint_at(all, t);
+            if (strcmp(at->name, wrong[i].name) == 0)
+                add_tensor(c, at->name, LP_BF16, wrong[i].ndim, wrong[i].shape);
+            else
+                add_tensor(c, at->name, at->dtype, at->ndim, at->shape);
+        }
+        seal_checkpoint(c);
+        assert_load_fails(c, (lp_loader_options){0}, DENSE, LP_E_MISMATCH,
+                          named("'%s' is %s", wrong[i].name, wrong[i].text));
+        lp_trace_close(load(all, (lp_loader_options){0}, DENSE));
+        lp_checkpoint_close(c);
+        lp_checkpoint_close(all);
+    }
+}
+
 typedef struct heard {
     int warnings;
     char text[512];
@@ -253,6 +294,7 @@ int main(void)
         cmocka_unit_test(fused_experts_take_their_scales_along),
         cmocka_unit_test(scales_of_a_cache_have_many_names),
         cmocka_unit_test(every_token_needs_a_row),
+        cmocka_unit_test(shapes_must_agree_with_one_another),
         cmocka_unit_test(a_stored_head_that_is_tied_is_said),
         cmocka_unit_test(unknown_formats_are_told_by_their_names),
     };
