@@ -124,7 +124,7 @@ typedef struct lp_sync_source {
      */
     lp_status (*read)(void *context, uint32_t name, int64_t lo, int64_t run, int64_t stride, int64_t count, void *out,
                       lp_error *err);
-    void (*close)(void *context); /* NULL: nothing to close */
+    void (*close)(void *context);        /* NULL: nothing to close */
     const struct lp_sync_packer *packer; /* of the library's own sources in the memory of a device; else NULL */
 } lp_sync_source;
 
@@ -177,7 +177,7 @@ typedef struct lp_sync_report {
     int64_t bytes_moved;  /* payload sent or received by this rank */
     int64_t bytes_needed; /* receivers: source bytes that the plan reads */
     int64_t frames;
-    int64_t buffer_bytes; /* memory of buckets */
+    int64_t buffer_bytes; /* memory of buckets, on a device and of the host */
     int64_t shadow_bytes; /* senders, delta: the kept copy */
     int64_t nanoseconds;  /* from the agreement on */
     uint8_t content[32];  /* content id; zeros: not known */

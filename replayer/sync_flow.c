@@ -56,7 +56,11 @@ lp_status lp_flow_buckets(lp_sync *s, bool both_ways, bool is_seen, lp_error *er
         if (s->host[i] == NULL)
             LP_TRY(take_seen(s, i, err));
     s->first_in = both_ways ? 2 : 0;
-    s->report.buffer_bytes = s->bucket_count * s->bucket_bytes;
+    s->report.buffer_bytes = 0;
+    for (int i = 0; i < s->bucket_count; i++) {
+        const bool is_twice = s->host[i] != NULL && s->host[i] != s->bucket_memory[i];
+        s->report.buffer_bytes += (is_twice ? 2 : 1) * s->bucket_bytes;
+    }
     return LP_OK;
 }
 

@@ -310,6 +310,8 @@ static void packed_frames_stay_on_the_device(void **state)
                            .load = LOADS[load],
                            .seed = seed};
                 run_world(&w, 2, "packed");
+                for (int i = 0; i < senders + 2; i++) /* two buckets a side, and two for what a sender reads */
+                    assert_int_equal(members[i].report[2].buffer_bytes, (i < senders ? 4 : 2) * bucket);
                 seed++;
             }
 }
