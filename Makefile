@@ -9,7 +9,7 @@ SOURCES = $(shell git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh'
 SCRIPTS = $(shell git ls-files -co --exclude-standard '*.sh') .ci/setup .ci/run
 
 .DEFAULT_GOAL := all
-.PHONY: all setup test check-asan test-aarch64 coverage test-torch test-vllm demo lint analyse format install clean help
+.PHONY: all setup test check-asan check-tsan check-valgrind test-aarch64 coverage test-torch test-vllm demo lint analyse format install clean help
 
 all: $(BUILD)/build.ninja ## build; the program is build/loadplan
 	@cmake --build $(BUILD) -j $(JOBS) --target loadplan loadplan_shared
@@ -31,6 +31,21 @@ check-asan:
 		-DLOADPLAN_SANITIZE=address,undefined -DLOADPLAN_PYTHON=$(abspath $(BUILD))/venv/bin/python >$(BUILD)/asan-configure.log
 	@cmake --build $(BUILD)/asan -j $(JOBS)
 	@ctest --test-dir $(BUILD)/asan -j $(JOBS) -L 'unit|fuzz|cli' --output-on-failure
+
+check-tsan: setup ## the unit tests under ThreadSanitizer
+	@cmake -S . -B $(BUILD)/tsan -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS=-O1 -DLOADPLAN_CUDA=off \
+		-DLOADPLAN_SANITIZE=thread -DLOADPLAN_PYTHON=$(abspath $(BUILD))/venv/bin/python >$(BUILD)/tsan-configure.log
+	@cmake --build $(BUILD)/tsan -j $(JOBS)
+	@ctest --test-dir $(BUILD)/tsan -j $(JOBS) -L unit --output-on-failure
+
+# Left out: programs that take an hour under valgrind, and those whose children end by being killed, or without cleaning up.
+VALGRIND = valgrind;-q;--error-exitcode=9;--leak-check=full;--errors-for-leak-kinds=definite
+check-valgrind: setup ## the unit tests and stored fuzz corpora under valgrind (needs it)
+	@command -v valgrind >/dev/null || { echo "valgrind is not installed" >&2; exit 4; }
+	@cmake -S . -B $(BUILD)/valgrind -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS=-O1 -DLOADPLAN_CUDA=off \
+		-DLOADPLAN_PYTHON=$(abspath $(BUILD))/venv/bin/python "-DCMAKE_CROSSCOMPILING_EMULATOR=$(VALGRIND)" >$(BUILD)/valgrind-configure.log
+	@cmake --build $(BUILD)/valgrind -j $(JOBS)
+	@ctest --test-dir $(BUILD)/valgrind -j $(JOBS) -L 'unit|fuzz' -E '$(or $(SKIP),exec_fast|layout_table|trace_file|cold_load|device_program|unit.cover$$|killed|rank_faults|sync_failures)' --output-on-failure
 
 test-aarch64: setup ## build for 64-bit Arm and run the tests under qemu (ALL=1: the long ones too)
 	@tests/cross/aarch64.sh $(BUILD)
