@@ -122,7 +122,7 @@ typedef struct lp_cold_report {
     int64_t bytes_written, bytes_straight; /* straight: from pinned memory to their place */
     int64_t names, batches, derives_run, derives_skipped, fallbacks;
     int64_t pinned_bytes, device_bytes; /* device: slots and program */
-    int32_t readers, queues; /* queues: of the readers that had several direct reads under way */
+    int32_t readers, queues;            /* queues: of the readers that had several direct reads under way */
     int64_t nanoseconds;
     int64_t setup_nanoseconds;  /* before the first read, part of nanoseconds; and of that */
     int64_t plan_nanoseconds;   /* choosing how files are read, and cutting batches */

@@ -23,8 +23,8 @@ typedef struct fake_stream {
 
 /* Entry points of the fake beside NCCL's. The n-th call of any entry from now on fails, n = 0: none. */
 typedef void (*fake_fail_at)(long n);
-typedef long (*fake_calls)(void);  /* so far */
-typedef long (*fake_open)(void);   /* communicators that were neither aborted nor destroyed */
+typedef long (*fake_calls)(void); /* so far */
+typedef long (*fake_open)(void);  /* communicators that were neither aborted nor destroyed */
 /* Whether two ranks connect with their first message: until both have come to it, starting it is in progress. */
 typedef void (*fake_connects)(bool yes);
 typedef void (*fake_flip)(long n); /* the n-th message that is copied from now on arrives with a flipped bit */
