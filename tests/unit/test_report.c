@@ -101,7 +101,7 @@ static void rows_hold_what_is_filled_alike(void **unused)
     (void)unused;
     lp_trace *t = small_trace(8, 64, NULL);
     for (int i = 0; i < 4; i++) {
-        char name[32], from[8];
+        char name[32], from[16];
         snprintf(name, sizeof name, "layers.%d.w", i);
         snprintf(from, sizeof from, "n%d", i);
         const uint32_t d = add_dest(t, name, 32);
@@ -206,7 +206,7 @@ static lp_trace *much(void)
     enum { LAYERS = 700 };
     lp_trace *t = small_trace(LAYERS, 4096, NULL);
     for (int i = 0; i < LAYERS; i++) {
-        char name[32], from[8];
+        char name[32], from[16];
         snprintf(name, sizeof name, "part%d.w", i);
         snprintf(from, sizeof from, "n%d", i);
         const uint32_t d = add_dest(t, name, 1024);

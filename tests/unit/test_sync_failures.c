@@ -280,7 +280,7 @@ static bool all_end(int apart, const char *text, const char *other)
         else if (x->seen.status == LP_OK)
             snprintf(wrong, sizeof wrong, "%s reports success", names[i]);
         else if (strstr(x->seen.text, text) == NULL && (other == NULL || strstr(x->seen.text, other) == NULL))
-            snprintf(wrong, sizeof wrong, "%s says '%s', not '%s'", names[i], x->seen.text, text);
+            snprintf(wrong, sizeof wrong, "%s says '%.500s', not '%.300s'", names[i], x->seen.text, text);
         else if (x->seen.can_subset)
             snprintf(wrong, sizeof wrong, "%s believes a part of what it holds", names[i]);
     }
