@@ -10,23 +10,18 @@
  * lane waits at most for what is on the lanes already.
  */
 #include "replayer/device_cold_chunks.h"
-
-#include <signal.h>
+#include "replayer/quiet_thread.h"
 
 /* ---- the owner ---- */
 
 static lp_status start_readers(lp_cold_pipe *p, lp_error *err)
 {
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
     for (; p->started < p->ring->readers; p->started++) {
         lp_cold_reader *r = &p->reader[p->started];
         r->pipe = p;
-        if (pthread_create(&r->thread, NULL, lp_cold_reader_run, r) != 0)
+        if (lp_quiet_thread(&r->thread, lp_cold_reader_run, r) != 0)
             break;
     }
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
     return p->started > 0 ? LP_OK : lp_fail(err, LP_E_MEMORY, "cannot start a thread");
 }
 

@@ -12,7 +12,6 @@ typedef struct lp_cold_program lp_cold_program;
 
 lp_status lp_cold_program_start(lp_cold_program **out, const lp_cold_device *device, const lp_plan *plan,
                                 lp_error *err);
-bool lp_cold_program_is_made(lp_cold_program *p); /* or failed: waiting takes no time */
 /* Until it is made; the errors of making it. */
 lp_status lp_cold_program_wait(lp_cold_program *p, void **program, lp_error *err);
 void lp_cold_program_close(lp_cold_program *p); /* NULL is allowed; what it launched must be complete */

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The device program of a cold start, made by a thread of its own: reading begins before it is done. */
 #include "replayer/device_cold_pipe.h"
-
-#include <signal.h>
-#include <stdatomic.h>
+#include "replayer/quiet_thread.h"
 
 struct lp_cold_program {
     const lp_cold_device *device;
@@ -12,7 +10,6 @@ struct lp_cold_program {
     void *program;
     pthread_t thread;
     bool is_running; /* the thread is to be joined */
-    atomic_bool is_made;
     lp_status status;
     lp_error error;
 };
@@ -24,33 +21,22 @@ static void *make(void *argument)
     p->status = lp_cold_check(d, d->enter(d->context), "use the device", &p->error);
     if (p->status == LP_OK)
         p->status = d->program_open(d->context, &p->program, p->plan, &p->error);
-    atomic_store(&p->is_made, true);
     return NULL;
 }
 
 lp_status lp_cold_program_start(lp_cold_program **out, const lp_cold_device *device, const lp_plan *plan, lp_error *err)
 {
-    sigset_t all, old;
     lp_cold_program *p = lp_allocate_zero(plan->platform.alloc, sizeof *p);
     if (p == NULL)
         return lp_fail_memory(err);
     p->device = device;
     p->plan = plan;
     p->alloc = plan->platform.alloc;
-    atomic_init(&p->is_made, false);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    p->is_running = pthread_create(&p->thread, NULL, make, p) == 0;
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    p->is_running = lp_quiet_thread(&p->thread, make, p) == 0;
     if (!p->is_running)
         make(p);
     *out = p;
     return LP_OK;
-}
-
-bool lp_cold_program_is_made(lp_cold_program *p)
-{
-    return atomic_load(&p->is_made);
 }
 
 lp_status lp_cold_program_wait(lp_cold_program *p, void **program, lp_error *err)

@@ -4,9 +4,9 @@
  * threads and in large pages, which is ten times as fast again; the owner does something else meanwhile.
  */
 #include "replayer/device_cold_ring.h"
+#include "replayer/quiet_thread.h"
 #include "replayer/session.h"
 
-#include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -48,23 +48,19 @@ static lp_status start_touch(lp_cold_touch **out, const lp_cold_ring *ring, lp_e
     const int64_t count = parts < TOUCHERS_MOST ? parts : TOUCHERS_MOST;
     const int64_t each = (parts + count - 1) / count * TOUCH_LEAST;
     lp_cold_touch *t = lp_allocate_zero(ring->alloc, sizeof *t);
-    sigset_t all, old;
     if (t == NULL)
         return lp_fail_memory(err);
     t->alloc = ring->alloc;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
     for (int64_t at = 0; at < ring->host_bytes; at += each) {
         const int64_t left = ring->host_bytes - at;
         slice *s = &t->slice[t->threads];
         s->from = ring->host + at;
         s->bytes = left < each ? left : each;
-        if (pthread_create(&s->thread, NULL, touch_slice, s) == 0)
+        if (lp_quiet_thread(&s->thread, touch_slice, s) == 0)
             t->threads++;
         else
             touch_slice(s);
     }
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
     *out = t;
     return LP_OK;
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The thread pool: workers sleep until a round of tasks is posted and take tasks from one counter. */
 #include "replayer/exec_pool.h"
+#include "replayer/quiet_thread.h"
 
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 
@@ -99,16 +99,11 @@ static void *work(void *argument)
     return NULL;
 }
 
-/* Signals are the application's: no worker takes them. */
 static void start(lp_pool *pool)
 {
-    sigset_t all, old;
     pool->is_started = true;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    while (pool->started < pool->threads - 1 && pthread_create(&pool->worker[pool->started], NULL, work, pool) == 0)
+    while (pool->started < pool->threads - 1 && lp_quiet_thread(&pool->worker[pool->started], work, pool) == 0)
         pool->started++;
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
 }
 
 void lp_pool_run(lp_pool *pool, int64_t tasks, lp_pool_task task, void *context)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The ring: slots go from the owner to the readers and back in order of their numbers. */
 #include "replayer/read_ring.h"
+#include "replayer/quiet_thread.h"
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 
 /* Bytes that lie in a row in the file and in the buffer. */
@@ -270,13 +270,9 @@ bool lp_ring_fell_back(const lp_ring *ring)
 
 static void start(lp_ring *ring, int32_t threads)
 {
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
     while (ring->threads < threads && ring->threads < LP_POOL_THREADS_MAX &&
-           pthread_create(&ring->thread[ring->threads], NULL, read_slots, ring) == 0)
+           lp_quiet_thread(&ring->thread[ring->threads], read_slots, ring) == 0)
         ring->threads++;
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
 }
 
 lp_status lp_ring_open(lp_ring **out, lp_session *s, int32_t threads, lp_ring_done done, void *context, lp_error *err)
