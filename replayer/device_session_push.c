@@ -273,6 +273,17 @@ static lp_status push_piece(lp_session *s, const lp_piece *piece, const void *da
     return status == LP_OK ? LP_OK : lp_session_poison(s, status, err);
 }
 
+/* What was taken is moved, also when something behind it was refused; a session that failed moves nothing more. */
+static lp_status flush_after(lp_session *s, lp_status status, lp_error *err)
+{
+    lp_error later = {.code = LP_OK};
+    const bool is_open = status == LP_OK || s->state == LP_SESSION_OPEN;
+    const lp_status flushed = is_open ? lp_device_flush(s, status == LP_OK ? err : &later) : LP_OK;
+    if (flushed != LP_OK)
+        return lp_session_poison(s, flushed, status == LP_OK ? err : &later);
+    return status;
+}
+
 static lp_status push_pieces(lp_session *s, const lp_piece *piece, int64_t count, const void *data, lp_error *err)
 {
     const uint8_t *at = data;
@@ -284,12 +295,7 @@ static lp_status push_pieces(lp_session *s, const lp_piece *piece, int64_t count
         status = push_piece(s, &piece[i], at, err);
         at += lp_piece_bytes(&piece[i]);
     }
-    lp_error later = {.code = LP_OK};
-    const bool is_open = status == LP_OK || s->state == LP_SESSION_OPEN;
-    const lp_status flushed = is_open ? lp_device_flush(s, status == LP_OK ? err : &later) : LP_OK;
-    if (flushed != LP_OK)
-        return lp_session_poison(s, flushed, status == LP_OK ? err : &later);
-    return status;
+    return flush_after(s, status, err);
 }
 
 /* ---- entrances: each makes the device current and the one before again ---- */
@@ -435,12 +441,7 @@ static lp_status push_many(lp_session *s, const lp_handle *handle, const void *c
     for (int64_t i = 0; i < count && status == LP_OK; i++)
         status = push_one(s, handle[i], NULL, 0, data[i], lp_checkpoint_at(s->plan->catalogue, handle[i])->bytes,
                           LP_SOURCE_ASK, s->mode == LP_LAYERWISE, err);
-    lp_error later = {.code = LP_OK};
-    const bool is_open = status == LP_OK || s->state == LP_SESSION_OPEN;
-    const lp_status flushed = is_open ? lp_device_flush(s, status == LP_OK ? err : &later) : LP_OK;
-    if (flushed != LP_OK)
-        return lp_session_poison(s, flushed, status == LP_OK ? err : &later);
-    return status;
+    return flush_after(s, status, err);
 }
 
 lp_status lp_device_push_many(lp_session *s, const lp_handle *handle, const void *const *data, int64_t count,
