@@ -9,6 +9,7 @@
 #define LOADPLAN_SYNC_TESTING_H
 
 #include "recorder/recorder.h"
+#include "traces/base.h"
 #include "replayer/sync.h"
 #include "tests/random_numbers.h"
 
@@ -217,6 +218,21 @@ static inline lp_status read_payload(void *context, uint32_t name, int64_t lo, i
     for (int64_t i = 0; i < count; i++)
         memcpy((uint8_t *)out + i * run, p->data[name] + lo + i * stride, (size_t)run);
     return LP_OK;
+}
+
+/* A payload whose reads fail from the n-th on. */
+typedef struct torn_payload {
+    const payload *data;
+    int64_t left;
+} torn_payload;
+
+static inline lp_status read_torn(void *context, uint32_t name, int64_t lo, int64_t run, int64_t stride, int64_t count,
+                                  void *out, lp_error *err)
+{
+    torn_payload *p = context;
+    if (p->left-- <= 0)
+        return lp_fail(err, LP_E_IO, "the trainer's disk is gone");
+    return read_payload((void *)(uintptr_t)p->data, name, lo, run, stride, count, out, err);
 }
 
 /* ---- ranks ---- */

@@ -122,21 +122,6 @@ static void close_member(member *m)
     gpu_close(&m->other);
 }
 
-/* A payload whose reads fail from the n-th on. */
-typedef struct torn_payload {
-    const payload *data;
-    int left;
-} torn_payload;
-
-static lp_status read_torn(void *context, uint32_t name, int64_t lo, int64_t run, int64_t stride, int64_t count,
-                           void *out, lp_error *err)
-{
-    torn_payload *p = context;
-    if (p->left-- <= 0)
-        return lp_fail(err, LP_E_IO, "the trainer's disk is gone");
-    return read_payload((void *)(uintptr_t)p->data, name, lo, run, stride, count, out, err);
-}
-
 /* What the trainer's own loader does. */
 static lp_status load_member(member *m, const payload *p, lp_error *err)
 {

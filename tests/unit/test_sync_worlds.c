@@ -21,22 +21,6 @@ typedef struct world {
     int torn_epoch; /* sender 0 fails in the middle of it; 0: never */
 } world;
 
-/* A payload whose reads fail from the n-th on. */
-typedef struct torn_payload {
-    const payload *data;
-    int64_t left;
-} torn_payload;
-
-static lp_status read_torn(void *context, uint32_t name, int64_t lo, int64_t run, int64_t stride, int64_t count,
-                           void *out, lp_error *err)
-{
-    torn_payload *p = context;
-    if (p->left-- <= 0)
-        return lp_fail(err, LP_E_IO, "the trainer's disk is gone");
-    const payload *data = p->data;
-    return read_payload((void *)(uintptr_t)data, name, lo, run, stride, count, out, err);
-}
-
 typedef struct member {
     const world *w;
     lp_transport transport;
