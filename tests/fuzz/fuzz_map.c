@@ -2,14 +2,29 @@
 /*
  * Any bytes as boxes of a byte map. Numbers are read one byte at a time: up to 0xdf a small value around zero, above it
  * the next eight bytes as they are. What is accepted is canonical: disjoint boxes in order that write what they say,
- * equal to the form of themselves, of themselves shifted back, and of their pieces.
+ * equal to the form of themselves, of themselves shifted back, and of their pieces. Some thirty bytes can reach the
+ * stated bound of work, which takes seconds: with little memory most such inputs end early, so that others have time.
  */
 #include "tests/fuzz/demand.h"
 #include "traces/base.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
-enum { BOXES = 8, MODES = 6, WALK_MAX = 1 << 14 };
+enum { BOXES = 8, MODES = 6, WALK_MAX = 1 << 14, MEMORY = 1 << 20, UNBOUNDED = 0xf8 };
+
+/* Memory of which there are `left` bytes; what is freed does not come back, so that this bounds the work too. */
+static void *resize(void *context, void *old, size_t bytes)
+{
+    size_t *left = context;
+    if (bytes == 0) {
+        free(old);
+        return NULL;
+    }
+    if (bytes > *left)
+        return NULL;
+    *left -= bytes;
+    return realloc(old, bytes);
+}
 
 typedef struct reader {
     const uint8_t *at, *end;
@@ -89,7 +104,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     }
     const lp_map *map = NULL;
     lp_error err = {0};
-    const lp_status status = lp_map_from_boxes(&map, elem[0], elem[1], boxes, box, NULL, &err);
+    size_t left = MEMORY;
+    const lp_alloc little = {.size = sizeof little, .context = &left, .resize = resize};
+    const lp_alloc *const alloc = data[0] < UNBOUNDED ? &little : NULL;
+    const lp_status status = lp_map_from_boxes(&map, elem[0], elem[1], boxes, box, alloc, &err);
     if (status != LP_OK) {
         demand_error(status, &err);
         return 0;
@@ -99,6 +117,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         demand(w.bytes == map->dst_bytes);
     pieces_fold(map);
     shift_returns(map);
-    lp_map_free(map, NULL);
+    lp_map_free(map, alloc);
     return 0;
 }
