@@ -6,7 +6,10 @@
 
 /* In order of preference. */
 static const lp_moe_path *const paths[] = {&lp_moe_path_prefill_w4, &lp_moe_path_w4_decode, &lp_moe_path_prefill};
-enum { PATHS = sizeof paths / sizeof paths[0], PIECE = 256 };
+/* Those of them that obey a sink. */
+static const lp_moe_path *const sending_paths[] = {&lp_moe_path_prefill_w4, &lp_moe_path_w4_decode,
+                                                   &lp_moe_path_prefill};
+enum { PATHS = sizeof paths / sizeof paths[0], SENDING = sizeof sending_paths / sizeof sending_paths[0], PIECE = 256 };
 
 bool lp_moe_wide_products(const lp_megamoe_shape *shape)
 {
@@ -91,15 +94,22 @@ int64_t lp_megamoe_workspace(const lp_megamoe_shape *shape, lp_error *err)
 
 /* ---- the call ---- */
 
+lp_status lp_moe_enqueue(const lp_megamoe_shape *shape, const lp_megamoe_weights *weights, const lp_megamoe_io *io,
+                         void *workspace, void *stream, const lp_moe_sink *sink, lp_error *err)
+{
+    const lp_megamoe_shape s = with_defaults(shape);
+    const lp_moe_call call = {&s, weights, io, lp_moe_family_of(weights), workspace, stream, sink};
+    const lp_moe_path *const *const from = sink == NULL ? paths : sending_paths;
+    for (int i = 0; i < (sink == NULL ? PATHS : SENDING); i++)
+        if (from[i]->takes(&s, call.family))
+            return from[i]->run != NULL ? from[i]->run(&call, err)
+                                        : lp_fail(err, LP_E_UNSUPPORTED, "this library was built without CUDA");
+    return lp_fail(err, LP_E_UNSUPPORTED, "no kernel reads layout '%s' yet", weights->tensor[0].layout);
+}
+
 lp_status lp_megamoe(const lp_megamoe_shape *shape, const lp_megamoe_weights *weights, const lp_megamoe_io *io,
                      void *workspace, int64_t workspace_bytes, void *stream, lp_error *err)
 {
     LP_TRY(lp_megamoe_check(shape, weights, io, workspace, workspace_bytes, err));
-    const lp_megamoe_shape s = with_defaults(shape);
-    const lp_moe_call call = {&s, weights, io, lp_moe_family_of(weights), workspace, stream};
-    for (int i = 0; i < PATHS; i++)
-        if (paths[i]->takes(&s, call.family))
-            return paths[i]->run != NULL ? paths[i]->run(&call, err)
-                                         : lp_fail(err, LP_E_UNSUPPORTED, "this library was built without CUDA");
-    return lp_fail(err, LP_E_UNSUPPORTED, "no kernel reads layout '%s' yet", weights->tensor[0].layout);
+    return lp_moe_enqueue(shape, weights, io, workspace, stream, NULL, err);
 }

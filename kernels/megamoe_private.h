@@ -115,6 +115,16 @@ lp_status lp_moe_combine(const lp_moe_combine_job *job, bool early, void *stream
 
 /* ---- paths: the projections of one format ---- */
 
+enum { LP_MOE_MOST_RANKS = 64 };
+
+/* Where rows of the second projection go when they are not combined here: rank n's routes are numbers n * routes up to
+ * (n + 1) * routes, and the row of each goes to its place in slots[n], BF16 [routes, H], which may be a peer's memory.
+ * moe_row_place says it on the device. */
+typedef struct lp_moe_sink {
+    int32_t routes; /* of a rank; 0: rows stay in the workspace */
+    char *slots[LP_MOE_MOST_RANKS];
+} lp_moe_sink;
+
 typedef struct lp_moe_call {
     const lp_megamoe_shape *shape; /* defaults filled in: tokens_bound > 0, activation_alpha != 0 */
     const lp_megamoe_weights *weights;
@@ -122,6 +132,7 @@ typedef struct lp_moe_call {
     lp_moe_family family;
     char *workspace; /* 256-byte aligned */
     void *stream;
+    const lp_moe_sink *sink; /* NULL: rows are combined into y; else they go there, and nothing is combined */
 } lp_moe_call;
 
 typedef struct lp_moe_path {
@@ -132,7 +143,12 @@ typedef struct lp_moe_path {
     lp_status (*run)(const lp_moe_call *call, lp_error *err); /* enqueues all stages; NULL without CUDA */
 } lp_moe_path;
 
-/* In megamoe.c: the paths in order of preference; the first that takes a call runs it. */
+/* The call after its checks: defaults, and the first path that takes it. */
+lp_status lp_moe_enqueue(const lp_megamoe_shape *shape, const lp_megamoe_weights *weights, const lp_megamoe_io *io,
+                         void *workspace, void *stream, const lp_moe_sink *sink, lp_error *err);
+
+/* In megamoe.c: the paths in order of preference; the first that takes a call runs it. Those that obey a sink are
+ * listed there once more. */
 extern const lp_moe_path lp_moe_path_w4_decode, lp_moe_path_prefill_w4, lp_moe_path_prefill;
 
 /* ---- workspace ---- */

@@ -4,6 +4,7 @@
 #define LOADPLAN_PREFILL_FINISH_CUH
 
 #include "kernels/moe_activation.cuh"
+#include "kernels/moe_rows.cuh"
 #include "kernels/prefill_tile.cuh"
 
 #include <cuda_fp16.h>
@@ -184,8 +185,9 @@ __device__ __forceinline__ void prefill_finish_out(const prefill_arguments &p, c
     for (int r = 0; r < 2; r++) {
         if (row + 8 * r >= task.rows)
             continue;
-        uint16_t *const to = p.out + static_cast<int64_t>(task.row + row + 8 * r) * p.hidden +
-                             task.n * PREFILL_COLUMNS + (q & 1 ? 8 + 2 * (q - 1) : 2 * q);
+        char *const place = moe_row_place(p.sink, p.row_route, p.out, task.row + row + 8 * r, p.hidden);
+        uint16_t *const to =
+            reinterpret_cast<uint16_t *>(place) + task.n * PREFILL_COLUMNS + (q & 1 ? 8 + 2 * (q - 1) : 2 * q);
 #pragma unroll
         for (int j = 0; j < 32; j += 2) {
             const float *const v = sum + 4 * j + 2 * r;

@@ -5,48 +5,14 @@
  * experts take is quantised for each of them anew: the values are the same, and it costs less than another pass.
  */
 #include "kernels/moe_launch.cuh"
+#include "kernels/moe_quantise.cuh"
 #include "kernels/prefill.h"
 #include "kernels/prefill_store.cuh"
 
 namespace
 {
 
-constexpr int THREADS = 256, COLUMNS = 16, BLOCK = 128; /* columns of a thread, of a scale */
-
-struct Values {
-    float v[COLUMNS];
-};
-
-__device__ Values load_bf16(const void *x, int64_t at)
-{
-    const uint4 *const from = reinterpret_cast<const uint4 *>(static_cast<const uint16_t *>(x) + at);
-    const uint4 raw[2] = {__ldg(from), __ldg(from + 1)};
-    const uint32_t word[8] = {raw[0].x, raw[0].y, raw[0].z, raw[0].w, raw[1].x, raw[1].y, raw[1].z, raw[1].w};
-    Values out;
-    for (int i = 0; i < 8; i++) {
-        out.v[2 * i] = __uint_as_float(word[i] << 16);
-        out.v[2 * i + 1] = __uint_as_float(word[i] & 0xffff0000u);
-    }
-    return out;
-}
-
-/* Codes of 128 columns that eight lanes hold, and their scale max(amax, 1e-10) / 448. */
-__device__ uint4 quantise(const Values &x, float *scale)
-{
-    float most = 1e-10f;
-    for (float v : x.v)
-        most = fmaxf(most, fabsf(v));
-    for (int d = 1; d < 8; d *= 2)
-        most = fmaxf(most, __shfl_xor_sync(~0u, most, d));
-    *scale = __fdiv_rn(most, 448.0f);
-    uint32_t word[4];
-    for (int i = 0; i < 4; i++) {
-        const uint32_t low = prefill::e4m3_pair(__fdiv_rn(x.v[4 * i], *scale), __fdiv_rn(x.v[4 * i + 1], *scale));
-        const uint32_t high = prefill::e4m3_pair(__fdiv_rn(x.v[4 * i + 2], *scale), __fdiv_rn(x.v[4 * i + 3], *scale));
-        word[i] = low | high << 16;
-    }
-    return make_uint4(word[0], word[1], word[2], word[3]);
-}
+constexpr int THREADS = 256, COLUMNS = MOE_QUANTISE_COLUMNS, BLOCK = 128; /* columns of a thread, of a scale */
 
 /* A warp does 512 columns of a token at a time. */
 __global__ void __launch_bounds__(THREADS) quantise_tokens(const void *x, const int32_t *tokens, int64_t max_tokens,
@@ -57,7 +23,7 @@ __global__ void __launch_bounds__(THREADS) quantise_tokens(const void *x, const 
          i += static_cast<int64_t>(gridDim.x) * THREADS) {
         const int64_t at = (i < all ? i : 0) * COLUMNS; /* eight lanes are all in or all out */
         float scale;
-        const uint4 code = quantise(load_bf16(x, at), &scale);
+        const uint4 code = moe_quantise(moe_load_bf16(x, at), &scale);
         if (i >= all)
             continue;
         codes[i] = code;
@@ -80,7 +46,7 @@ template <int KIND> __device__ void move(const lp_prefill_gather_job &job, int64
     uint4 codes;
     float scale;
     if (job.x_dtype == LP_BF16) {
-        codes = quantise(load_bf16(job.x, at), &scale);
+        codes = moe_quantise(moe_load_bf16(job.x, at), &scale);
     } else {
         codes = __ldg(reinterpret_cast<const uint4 *>(static_cast<const char *>(job.x) + at));
         scale = __ldg(job.x_scale + at / BLOCK);

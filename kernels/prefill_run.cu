@@ -235,7 +235,9 @@ prefill_arguments arguments_of(const lp_moe_call *call, lp_prefill_kind kind, co
     }
     p.h = static_cast<char *>(areas.h), p.h_scale = areas.h_scale;
     p.out = static_cast<uint16_t *>(areas.out);
-    p.count = areas.routes.count, p.start = areas.routes.start;
+    if (call->sink != nullptr)
+        p.sink = *call->sink;
+    p.count = areas.routes.count, p.start = areas.routes.start, p.row_route = areas.routes.row_route;
     p.row_weight = areas.routes.row_weight, p.ready = areas.routes.sync;
     p.l1_alpha = w.l1_alpha, p.l2_alpha = w.l2_alpha, p.l2_activation_scale = w.l2_activation_scale;
     p.l1_alpha_columns = w.l1_alpha_columns;
@@ -261,6 +263,8 @@ extern "C" lp_status lp_prefill_run(const lp_moe_call *call, lp_error *err)
     const lp_megamoe_tensor *const tensor = call->weights->tensor;
     LP_TRY(launch_kind(kind, arguments_of(call, kind, areas), tensor[LP_MOE_L1_WEIGHT].data,
                        tensor[LP_MOE_L2_WEIGHT].data, blocks, call->stream, err));
+    if (call->sink != nullptr)
+        return LP_OK;
     lp_moe_combine_job job = {};
     job.hidden = s.hidden, job.top_k = s.top_k, job.max_tokens = s.tokens_bound;
     job.tokens = call->io->tokens, job.route_row = areas.routes.route_row;

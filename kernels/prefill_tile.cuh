@@ -63,7 +63,8 @@ struct prefill_arguments {
     char *h;
     float *h_scale;
     uint16_t *out;
-    const int32_t *count, *start;
+    lp_moe_sink sink;
+    const int32_t *count, *start, *row_route;
     const float *row_weight;
     int32_t *ready; /* tiles of the first projection that are done, for each tile of 128 tokens */
     const float *l1_alpha, *l2_alpha, *l2_activation_scale;

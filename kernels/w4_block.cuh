@@ -39,6 +39,7 @@ struct w4_arguments {
     int first_tiles; /* tiles that blocks take before routing is known: experts' first chunks, in order */
     int activation;
     float alpha, beta, limit;
+    lp_moe_sink sink;
     int *ticket, *ready; /* counters that routing has set to 0: of items; of finished tiles of a chunk's h */
 };
 

@@ -118,6 +118,8 @@ lp_status run_projections(const lp_moe_call *call, const lp_w4_areas &areas, int
     p.stages = min((MOST_BYTES - L::RING) / L::STAGE, static_cast<int>(W4_MOST_STAGES));
     p.first_tiles = static_cast<int>(min(static_cast<int64_t>(blocks), s.experts * p.projection[0].tiles));
     p.activation = s.activation, p.alpha = s.activation_alpha, p.beta = s.activation_beta, p.limit = s.activation_limit;
+    if (call->sink != nullptr)
+        p.sink = *call->sink;
     p.ticket = areas.routes.sync, p.ready = areas.routes.sync + 1;
     const int bytes = L::bytes(p.stages);
     cudaError_t code = cudaFuncSetAttribute(decode<KIND, MOST>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
@@ -157,6 +159,8 @@ extern "C" lp_status lp_w4_decode_run(const lp_moe_call *call, lp_error *err)
         LP_TRY(run<W4_MX_WIDE>(call, areas, blocks, err));
     else
         LP_TRY(run<W4_MX_FP8>(call, areas, blocks, err));
+    if (call->sink != nullptr)
+        return LP_OK;
     lp_moe_combine_job job = {};
     job.hidden = s.hidden, job.top_k = s.top_k, job.max_tokens = s.tokens_bound;
     job.tokens = call->io->tokens, job.route_row = areas.routes.route_row;

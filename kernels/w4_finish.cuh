@@ -9,6 +9,7 @@
 #define LOADPLAN_W4_FINISH_CUH
 
 #include "kernels/moe_activation.cuh"
+#include "kernels/moe_rows.cuh"
 #include "kernels/w4_block.cuh"
 
 #include <cuda_bf16.h>
@@ -147,8 +148,8 @@ __device__ __forceinline__ void w4_finish_output(const w4_arguments &p, w4_heade
     w4_sync<1, W4_FINISHERS>();
     for (int i = thread; i < item.valid * (W4_ROWS / 8); i += W4_FINISHERS) {
         const int n = i / (W4_ROWS / 8), eight = i % (W4_ROWS / 8);
-        const int64_t to = static_cast<int64_t>(item.row + n) * p.hidden + item.tile * W4_ROWS + eight * 8;
-        *reinterpret_cast<uint4 *>(static_cast<__nv_bfloat16 *>(p.out) + to) = reinterpret_cast<const uint4 *>(sums)[i];
+        char *const row = moe_row_place(p.sink, p.routes.row_route, p.out, item.row + n, p.hidden);
+        reinterpret_cast<uint4 *>(row)[item.tile * (W4_ROWS / 8) + eight] = reinterpret_cast<const uint4 *>(sums)[i];
     }
     w4_sums_taken(h);
 }
