@@ -114,29 +114,50 @@ static int report(lp_cli *cli, const lp_chain *chain, json_t *like, bool json)
     return LP_EXIT_DONE;
 }
 
+/* The element of the source that the chain puts at a place; -1: padding. */
+static int64_t element_at(const lp_chain_form *form, int64_t at)
+{
+    int64_t index[LP_CHAIN_DIMS], flat = 0;
+    if (!lp_chain_origin(form, at, index))
+        return -1;
+    for (int32_t d = 0; d < form->chain.ndim; d++)
+        flat = flat * form->shape[d] + index[d];
+    return flat;
+}
+
+static bool compare_json(lp_cli *cli, const lp_chain_form *form, const int64_t *place, int64_t count, int64_t at)
+{
+    char text[1024];
+    lp_chain_text(&form->chain, text, sizeof text);
+    json_t *const root =
+        json_pack("{s:i, s:s, s:b, s:I, s:I}", "format", 1, "chain", text, "same", form->units == count && at < 0,
+                  "chain_places", (json_int_t)form->units, "file_places", (json_int_t)count);
+    if (at >= 0)
+        json_object_update_new(root,
+                               json_pack("{s:I, s:I, s:I}", "place", (json_int_t)at, "chain_element",
+                                         (json_int_t)element_at(form, at), "file_element", (json_int_t)place[at]));
+    return lp_cli_json(cli, root);
+}
+
 /* Whether the chain that was given is the recorded one. */
-static int compare(lp_cli *cli, const lp_chain_request *request, const int64_t *place, int64_t count)
+static int compare(lp_cli *cli, const lp_chain_request *request, const int64_t *place, int64_t count, bool json)
 {
     lp_chain_form form;
     lp_error err;
     if (lp_chain_resolve(&form, &request->chain, request->shape, request->pads, &err) != LP_OK)
         return lp_cli_usage(cli, "%s", err.text);
-    if (form.units != count) {
+    const int64_t at = form.units == count ? first_difference(&form, place, count) : -1;
+    if (json && !compare_json(cli, &form, place, count, at))
+        return LP_EXIT_ENVIRONMENT;
+    if (!json && form.units != count)
         fprintf(cli->out, "not the same: the chain has %" PRId64 " places, the file %" PRId64 "\n", form.units, count);
-        return LP_EXIT_NO;
-    }
-    const int64_t at = first_difference(&form, place, count);
-    if (at < 0) {
+    else if (!json && at < 0)
         fprintf(cli->out, "the same\n");
-        return LP_EXIT_DONE;
-    }
-    int64_t index[LP_CHAIN_DIMS], flat = 0;
-    lp_chain_origin(&form, at, index);
-    for (int32_t d = 0; d < form.chain.ndim; d++)
-        flat = flat * form.shape[d] + index[d];
-    fprintf(cli->out, "not the same: at place %" PRId64 " the chain has element %" PRId64 ", the file %" PRId64 "\n",
-            at, flat, place[at]);
-    return LP_EXIT_NO;
+    else if (!json)
+        fprintf(cli->out,
+                "not the same: at place %" PRId64 " the chain has element %" PRId64 ", the file %" PRId64 "\n", at,
+                element_at(&form, at), place[at]);
+    return form.units == count && at < 0 ? LP_EXIT_DONE : LP_EXIT_NO;
 }
 
 int lp_chain_identify_file(lp_cli *cli, const lp_chain_request *request, const char *in, bool json)
@@ -154,7 +175,7 @@ int lp_chain_identify_file(lp_cli *cli, const lp_chain_request *request, const c
         return lp_cli_fail(cli, &err);
     int code;
     if (request->chain.axes > 0)
-        code = compare(cli, request, place, count);
+        code = compare(cli, request, place, count, json);
     else if (lp_chain_identify(&found, place, count, request->chain.ndim, request->shape, &err) != LP_OK)
         code = lp_cli_fail(cli, &err);
     else

@@ -103,7 +103,7 @@ static bool print_json(const world_view *v)
                              (json_int_t)s->most_sent, "least_sent", (json_int_t)s->least_sent, "most_received",
                              (json_int_t)s->most_received, "pieces", (json_int_t)s->pieces);
     return lp_cli_json(v->cli, json_pack("{s:i, s:s, s:s, s:o, s:o}", "format", 1, "command", "explain --world",
-                                         "trace", v->cli->argument[0], "cold_start", cold, "sync", sync));
+                                         "trace", lp_cli_clean(v->cli->argument[0]), "cold_start", cold, "sync", sync));
 }
 
 static lp_status look(world_view *v, const lp_cold_rates *rates, int64_t senders, lp_error *err)

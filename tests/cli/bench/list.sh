@@ -2,6 +2,7 @@
 loadplan bench --list >list.txt
 grep -v '^megamoe' list.txt
 loadplan bench --list --format=json >list.json
+"$PYTHON" "$SUITE/../findings/schema_check.py" "$TESTS/../docs/schemas/bench.json" list.json
 "$PYTHON" - <<'END'
 import json
 root = json.load(open("list.json"))

@@ -1,6 +1,7 @@
 # Every bench runs and finds its results right; bars are not judged at this size, so --gate passes.
 loadplan bench all --small --rounds 2 --gate --folder . --format=json -o all.json
 ls
+"$PYTHON" "$SUITE/../findings/schema_check.py" "$TESTS/../docs/schemas/bench.json" all.json
 "$PYTHON" - <<'END'
 import json
 root = json.load(open("all.json"))

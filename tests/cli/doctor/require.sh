@@ -9,7 +9,9 @@ done
 code=0
 loadplan doctor --require=cudb 2>said >out || code=$?
 test "$code" -eq 2 && test ! -s out && grep -q "not 'cudb'" said
-loadplan doctor --format=json . | "$PYTHON" -c '
-import json, sys
-facts = json.load(sys.stdin)
-assert facts["format"] == 1 and {"cuda", "nccl", "io_uring", "o_direct"} <= {f["key"] for f in facts["facts"]}'
+loadplan doctor --format=json . >facts.json
+"$PYTHON" "$SUITE/../findings/schema_check.py" "$TESTS/../docs/schemas/doctor.json" facts.json | grep -q valid
+"$PYTHON" -c '
+import json
+facts = json.load(open("facts.json"))
+assert {"cuda", "nccl", "io_uring", "o_direct"} <= {f["key"] for f in facts["facts"]}'

@@ -10,7 +10,12 @@ import sys
 
 KNOWN = {"$schema", "$defs", "$ref", "title", "description", "type", "required", "properties", "items", "enum", "const",
          "minimum", "pattern", "oneOf", "additionalProperties"}
-TYPES = {"object": dict, "array": list, "string": str, "integer": int, "number": (int, float), "boolean": bool}
+TYPES = {"object": dict, "array": list, "string": str, "integer": int, "number": (int, float), "boolean": bool,
+         "null": type(None)}
+
+
+def is_of(value, name):
+    return isinstance(value, TYPES[name]) and (name not in ("integer", "number") or not isinstance(value, bool))
 
 
 def resolve(reference, folder, root):
@@ -29,8 +34,9 @@ def errors(value, schema, folder, root, path="$"):
         target, document = resolve(schema["$ref"], folder, root)
         yield from errors(value, target, folder, document, path)
     if "type" in schema:
-        if not isinstance(value, TYPES[schema["type"]]) or (schema["type"] == "integer" and isinstance(value, bool)):
-            yield f"{path}: {value!r} is no {schema['type']}"
+        names = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+        if not any(is_of(value, name) for name in names):
+            yield f"{path}: {value!r} is no {' or '.join(names)}"
             return
     if "const" in schema and value != schema["const"]:
         yield f"{path}: {value!r} is not {schema['const']!r}"
@@ -48,8 +54,8 @@ def errors(value, schema, folder, root, path="$"):
             if name in value:
                 yield from errors(value[name], part, folder, root, f"{path}.{name}")
         # Members that no schema documents are a mistake of the documentation.
-        if "properties" in schema and "$ref" not in schema and "oneOf" not in schema and path == "$":
-            for name in set(value) - set(schema["properties"]) - {"type"}:
+        if "properties" in schema and "$ref" not in schema and "oneOf" not in schema:
+            for name in sorted(set(value) - set(schema["properties"]) - ({"type"} if path == "$" else set())):
                 yield f"{path}: '{name}' is not documented"
     if isinstance(value, list) and "items" in schema:
         for i, item in enumerate(value):

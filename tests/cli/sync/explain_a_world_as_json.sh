@@ -13,6 +13,9 @@ print(cold["bytes_read"] <= 1.05 * cold["bytes_union"], cold["bytes_read"] == co
 print(sum(f["bytes_needed"] for f in cold["families"]) == cold["bytes_needed"] == sync["bytes_needed"] == sync["bytes_sliced"])
 print(sync["senders"], sync["receivers"], sync["least_sent"] <= sync["bytes_sliced"] // 2 <= sync["most_sent"])
 END
+echo "== a name of a file that is not UTF-8"
+cp server.lpt $'\xff.lpt'
+loadplan explain $'\xff.lpt' --world --trainer trainer.lpt --format json | grep '"trace"'
 echo "== a trainer that holds less than the servers need"
 loadplan record --checkpoint ck --loader dense --tp 2 --rank 0 -q -o half.lpt
 loadplan explain server.lpt --world --trainer half.lpt 2>&1 || echo "exit code $?"
