@@ -75,6 +75,8 @@ int lp_cli_close_output(lp_cli *cli);
 
 /* "loadplan: error: ..." with hint, and the exit code of the status. */
 int lp_cli_fail(lp_cli *cli, const lp_error *err);
+/* The same of an error that does not name its file, with "'PATH': " before the text. */
+int lp_cli_fail_about(lp_cli *cli, const char *path, const lp_error *err);
 /* Two lines: what is wrong, and where help is. Returns LP_EXIT_USAGE. */
 int lp_cli_usage(lp_cli *cli, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void lp_cli_warn(lp_cli *cli, const char *format, ...) __attribute__((format(printf, 2, 3))); /* not under -q */
@@ -85,8 +87,9 @@ int lp_cli_exit_code(lp_status status);
 
 /* What a static analyser of one file must know of two of them (see base.h). */
 #ifdef LOADPLAN_ANALYSE
-#define lp_cli_fail(cli, err)  ((void)lp_cli_fail(cli, err), LP_EXIT_ENVIRONMENT)
-#define lp_cli_usage(cli, ...) ((void)lp_cli_usage(cli, __VA_ARGS__), LP_EXIT_USAGE)
+#define lp_cli_fail(cli, err)             ((void)lp_cli_fail(cli, err), LP_EXIT_ENVIRONMENT)
+#define lp_cli_fail_about(cli, path, err) ((void)lp_cli_fail_about(cli, path, err), LP_EXIT_ENVIRONMENT)
+#define lp_cli_usage(cli, ...)            ((void)lp_cli_usage(cli, __VA_ARGS__), LP_EXIT_USAGE)
 #endif
 
 /* Sanitised copy of a name for printing; a static ring of 8 buffers, for use inside one printf. */

@@ -11,6 +11,7 @@
 
 /* The functions themselves, not what an analyser is told of them. */
 #undef lp_cli_fail
+#undef lp_cli_fail_about
 #undef lp_cli_usage
 
 const char *lp_cli_clean(const char *name)
@@ -94,6 +95,14 @@ int lp_cli_fail(lp_cli *cli, const lp_error *err)
     if (err->hint[0] != '\0' && cli->quiet < 2)
         fprintf(stderr, "hint: %s\n", err->hint);
     return lp_cli_exit_code(err->code);
+}
+
+int lp_cli_fail_about(lp_cli *cli, const char *path, const lp_error *err)
+{
+    lp_error named = {0};
+    lp_fail_at(&named, err->code, path, -1, "'%s': %s", path, err->text);
+    lp_hint(&named, "%s", err->hint);
+    return lp_cli_fail(cli, &named);
 }
 
 int lp_cli_usage(lp_cli *cli, const char *format, ...)

@@ -102,11 +102,7 @@ static int run_undump(lp_cli *cli)
         return lp_cli_fail(cli, &err);
     int exit_code = LP_EXIT_DONE;
     if (lp_trace_undump(&t, text, (size_t)bytes, platform, &err) != LP_OK) {
-        /* The library sees only the text: say where it came from. */
-        lp_error named = {0};
-        lp_fail_at(&named, err.code, path, -1, "'%s': %s", path, err.text);
-        lp_hint(&named, "%s", err.hint);
-        exit_code = lp_cli_fail(cli, &named);
+        exit_code = lp_cli_fail_about(cli, path, &err); /* the library sees only the text */
     } else if (lp_trace_save(t, output, lp_cli_flag(cli, "force", false), &err) != LP_OK) {
         exit_code = lp_cli_fail(cli, &err);
     } else {

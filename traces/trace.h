@@ -646,6 +646,14 @@ LP_API lp_status lp_trace_add_provenance(lp_trace *t, const lp_provenance *prove
 LP_API lp_status lp_trace_decline(lp_trace *t, const char *name, lp_error *err);
 LP_API lp_status lp_trace_seal(lp_trace *t, lp_error *err);
 
+/* Joins `count` traces of some ranks each into a sealed one of all their ranks; parts stay the caller's, with their
+ * rows expanded. They must hold different ranks and agree on loader, version, target, sizes of the layout and
+ * configuration (LP_E_MISMATCH), and on names, dtypes and shapes of the checkpoint (LP_E_STALE). Declined families are
+ * united; the files of the checkpoint are those of the first part. Plan digests stay what they were. On failure
+ * *culprit, unless it is NULL, is the part that the error is about, or -1. */
+LP_API lp_status lp_trace_join(lp_trace **out, const lp_trace *const *part, int32_t count, int32_t *culprit,
+                               const lp_platform *platform, lp_error *err);
+
 /* Files. Saving writes X.partial, fsyncs and renames; an existing file is LP_E_EXISTS unless `overwrite`. Opening is
  * safe on hostile files. */
 LP_API lp_status lp_trace_save(const lp_trace *t, const char *path, bool overwrite, lp_error *err);

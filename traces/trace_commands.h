@@ -6,6 +6,6 @@
 #include "traces/cli.h"
 
 extern const lp_command lp_info_command, lp_check_command, lp_diff_command, lp_dump_command, lp_undump_command,
-    lp_query_command;
+    lp_query_command, lp_join_command;
 
 #endif

@@ -12,6 +12,6 @@ for command in $(loadplan help | awk '/^commands:/ {on = 1; next} /^$/ {on = 0} 
     awk -v name="$command" '!/^  / && length > 100 { print name ": " $0 }' "$command.txt"
     grep -q "    $command) options=" bash.sh
 done
-for needed in info record check diff explain replay verify dump undump query layout help completion; do
+for needed in info record check diff join explain replay verify dump undump query layout help completion; do
     test -e "$needed.txt" || echo "no command $needed"
 done
