@@ -9,6 +9,7 @@ import sys
 import tempfile
 import unittest
 
+import loadplan
 import torch
 from safetensors.torch import save_file
 
@@ -37,6 +38,22 @@ def build(folder, tp, rank):
 '''
 WORSE = ("            self.scale.data[int(name.split(\".\")[1])] = w\n",
          "            self.scale.data[int(name.split(\".\")[1])] = float(w) * 2\n")
+
+RANKED = '''\
+import torch
+
+
+def build(folder, tp, rank):
+    scale = torch.zeros(4 // tp)
+
+    def load(weights):
+        for name, w in weights:
+            expert = int(name.split(".")[1])
+            if expert // (4 // tp) == rank:
+                scale[expert % (4 // tp)] = w
+
+    return load, {"scale": scale}
+'''
 
 
 def steps():
@@ -141,6 +158,30 @@ class Workflow(unittest.TestCase):
             else:
                 self.assertEqual((recorded, checked), (0, 0), said + found)
                 self.assertIn("2 derives, 0 refusals", said)
+
+    def test_all_ranks_in_one_trace(self):
+        """--rank all: each rank in a process of its own, and what joins them is what `loadplan join` makes."""
+        (self.here / "my_engine" / "loader.py").write_text(RANKED)
+        for rank in (0, 1):
+            self.assertEqual(self.record(f"rank-{rank}.lpt", "--tp 2", f"--rank {rank}")[0], 0)
+        code, said = self.record("all.lpt", "--tp 2 --rank all")
+        self.assertEqual(code, 0, said)
+        self.assertIn("all.lpt: 4 copy; 0 derives, 0 refusals", said)
+        code, said = self.run_step("loadplan join rank-1.lpt rank-0.lpt -o joined.lpt && cmp joined.lpt all.lpt && "
+                                   "loadplan check all.lpt && loadplan info all.lpt")
+        self.assertEqual(code, 0, said)
+        self.assertIn("2 ranks", said)
+        both = loadplan.join(loadplan.Trace.open(self.here / f"rank-{rank}.lpt") for rank in (0, 1))
+        self.assertEqual(both.digest, loadplan.Trace.open(self.here / "all.lpt").digest)
+        self.assertEqual([rank.tp_rank for rank in both.ranks], [0, 1])
+        with self.assertRaisesRegex(loadplan.LoadplanError, "rank 0 is in an earlier trace already"):
+            loadplan.join([both, loadplan.Trace.open(self.here / "rank-0.lpt")])
+        (self.here / "my_engine" / "loader.py").write_text(RANKED.replace("def build(folder, tp, rank):",
+                                                                          "def build(folder, tp, rank):\n    1 / (1 - rank)"))
+        code, said = self.record("broken.lpt", "--tp 2 --rank all")
+        self.assertEqual(code, 3, said)
+        self.assertIn("rank 1 was not recorded", said)
+        self.assertFalse((self.here / "broken.lpt").exists())
 
     def test_a_trace_is_whole_or_not_there(self):
         (self.here / "my_engine" / "loader.py").write_text(LOADER.replace(WORSE[0], "            raise KeyError(name)\n"))

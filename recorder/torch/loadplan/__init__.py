@@ -4,7 +4,7 @@
 from ._library import LoadplanError
 from ._record import Recording, capture, record
 from ._session import Bundle, Plan, Report, Session, replay
-from ._trace import Finding, Findings, FindingsError, Trace
+from ._trace import Finding, Findings, FindingsError, Trace, join
 
 __all__ = ["Bundle", "Finding", "Findings", "FindingsError", "LoadplanError", "Plan", "Recording", "Report",
-           "Session", "Trace", "capture", "record", "replay"]
+           "Session", "Trace", "capture", "join", "record", "replay"]

@@ -1,20 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""python -m loadplan record --model DIR [--loader vllm | MODULE:FUNCTION] [--tp N --rank R] [--ep] [--processed] -o FILE"""
+"""python -m loadplan record --model DIR [--loader vllm | MODULE:FUNCTION] [--tp N --rank R|all] [--ep] [--processed] -o FILE"""
 
 from __future__ import annotations
 
 import argparse
 import importlib
 import os
+import subprocess
 import sys
+import tempfile
 
 from ._library import LoadplanError, lib
 from ._record import record
+from ._trace import Trace, join
 
 _EPILOG = """
 --loader vllm builds vLLM's model on the CPU and records its load_weights. MODULE:FUNCTION is called as
 FUNCTION(model folder, tp, rank) and returns (load, destinations): load takes an iterator of (name, tensor),
-destinations is a module or a dict of tensors.
+destinations is a module or a dict of tensors. --rank all records the ranks one after the other, each in a process of
+its own, and joins their traces.
 
 Exit codes: 0, 1 with --fail-on-refusal when names were refused, 2 for a wrong command line, 3 for a loader or
 checkpoint that fails.
@@ -33,6 +37,28 @@ def _load_own(options):
     load, destinations = getattr(importlib.import_module(module), function)(options.model, options.tp, options.rank)
     return record(load, options.model, destinations, loader=f"torch:{options.loader}", tp=options.tp, tp_rank=options.rank,
                   expert_parallel=options.ep)
+
+
+def _load_all(options, arguments):
+    """One trace of all ranks. What only a rank itself can tell (what it cannot record) it prints."""
+    # Of an option that is given twice the last one counts.
+    command = [sys.executable, *(f"-W{w}" for w in sys.warnoptions), "-m", "loadplan", *arguments]
+    with tempfile.TemporaryDirectory(prefix="loadplan-") as folder:
+        ranks = []
+        for rank in range(options.tp):
+            path = os.path.join(folder, f"{rank}.lpt")
+            done = subprocess.run([*command, "--rank", str(rank), "-o", path], stdout=subprocess.PIPE, text=True)
+            if done.returncode not in (0, 1) or not os.path.exists(path):
+                raise LoadplanError(f"rank {rank} was not recorded: exit code {done.returncode}")
+            for line in done.stdout.splitlines():
+                if line.startswith(("  rebound:", "  not recorded:")):
+                    print(f"rank {rank}: {line.strip()}")
+            ranks.append(Trace.open(path))
+        return join(ranks)
+
+
+def _rank(text: str):
+    return text if text == "all" else int(text)
 
 
 def _say(trace, path: str) -> int:
@@ -64,7 +90,7 @@ def main(arguments=None) -> int:
     one.add_argument("--model", required=True, metavar="DIR", help="folder with config.json and safetensors files")
     one.add_argument("--loader", default="vllm", help="vllm (the default), or MODULE:FUNCTION")
     one.add_argument("--tp", type=int, default=1)
-    one.add_argument("--rank", type=int, default=0)
+    one.add_argument("--rank", type=_rank, default=0, help="one of 0 to TP - 1, or all")
     one.add_argument("--ep", action="store_true", help="split whole experts over the ranks")
     one.add_argument("--processed", action="store_true", help="with vLLM: its post-load processing as well")
     one.add_argument("-o", "--output", required=True, metavar="FILE")
@@ -74,7 +100,10 @@ def main(arguments=None) -> int:
     if options.loader != "vllm" and ":" not in options.loader:
         parser.error(f"--loader is vllm or MODULE:FUNCTION, not '{options.loader}'")
     try:
-        trace = _load_vllm(options) if options.loader == "vllm" else _load_own(options)
+        if options.rank == "all":
+            trace = _load_all(options, sys.argv[1:] if arguments is None else arguments)
+        else:
+            trace = _load_vllm(options) if options.loader == "vllm" else _load_own(options)
         trace.save(options.output, overwrite=options.force)
     except (LoadplanError, ImportError, AttributeError) as error:
         print(f"loadplan: error: {error}", file=sys.stderr)

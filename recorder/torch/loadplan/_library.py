@@ -142,6 +142,7 @@ _FUNCTIONS = {
     "lp_mirror_leave": (c.c_bool, _p, _s),
     "lp_trace_open": (_i, P(_p), _s, _e),
     "lp_trace_close": (None, _p),
+    "lp_trace_join": (_i, P(_p), P(_p), c.c_int32, P(c.c_int32), _p, _e),
     "lp_trace_save": (_i, _p, _s, c.c_bool, _e),
     "lp_trace_match": (_i, _p, _p, _e),
     "lp_trace_query": (_i, _p, _s, ROW, _p, _e),

@@ -192,3 +192,16 @@ class Trace:
 
     def __iter__(self) -> Iterator[dict]:
         return iter(self.rows)
+
+
+def join(traces: Iterable[Trace]) -> Trace:
+    """One trace of all the ranks that these hold, as processes record them one by one. LoadplanError unless they come from
+    one loader, configuration, layout and checkpoint, and hold different ranks."""
+    traces = list(traces)
+    parts = (c.c_void_p * len(traces))(*(t._handle for t in traces))
+    handle = c.c_void_p()
+    check(lib.lp_trace_join, c.byref(handle), parts, len(traces), None, None)
+    joined = Trace(handle.value)
+    joined.rebound = tuple(dict.fromkeys(name for t in traces for name in t.rebound))
+    joined.unrecorded = tuple(what for t in traces for what in t.unrecorded)
+    return joined
