@@ -233,24 +233,10 @@ free_out:
 int lp_chain_transform_file(lp_cli *cli, const lp_chain_request *request, const char *in, const char *out,
                             bool overwrite, bool inverse)
 {
-    const lp_platform platform = lp_platform_resolve(lp_cli_platform(cli));
-    lp_checkpoint *ck = NULL;
-    lp_outfile file = {0};
+    lp_layout_files f;
     lp_error err;
-    lp_status status = lp_checkpoint_open_with(&ck, in, &platform, &err);
+    lp_status status = lp_layout_open_files(&f, cli, in, out, overwrite, &err);
     if (status == LP_OK)
-        status = lp_outfile_open(&file, &platform, out, overwrite, &err);
-    if (status == LP_OK) {
-        status = inverse ? undo(request, ck, &platform, &file, &err) : apply(request, ck, &platform, &file, &err);
-        if (status == LP_OK)
-            status = lp_outfile_commit(&file, &err);
-        else
-            lp_outfile_abandon(&file);
-    }
-    lp_checkpoint_close(ck);
-    if (status != LP_OK)
-        return lp_cli_fail(cli, &err);
-    lp_cli_summary(cli, "%s: %s '%s'", request->known != NULL ? request->known->id : "chain",
-                   inverse ? "undone into" : "applied into", lp_cli_clean(out));
-    return LP_EXIT_DONE;
+        status = (inverse ? undo : apply)(request, f.ck, &f.platform, &f.file, &err);
+    return lp_layout_close_files(&f, cli, request->known != NULL ? request->known->id : "chain", inverse, status, &err);
 }

@@ -31,6 +31,19 @@ enum { LP_LAYOUT_PIECES = 2 }; /* most that a layout is made of at once */
 lp_status lp_layout_read_tensor(const lp_checkpoint *ck, const lp_platform *platform, const lp_checkpoint_tensor *t,
                                 unsigned char **data, lp_error *err);
 
+/* The files of one --apply. close keeps the output when `status` is LP_OK and says so, with the name of what was
+ * applied or undone; otherwise it complains of *err. It follows open whatever that returned, and returns an exit code.
+ */
+typedef struct lp_layout_files {
+    lp_platform platform;
+    lp_checkpoint *ck; /* the input */
+    lp_outfile file;
+} lp_layout_files;
+lp_status lp_layout_open_files(lp_layout_files *f, lp_cli *cli, const char *in, const char *out, bool overwrite,
+                               lp_error *err);
+int lp_layout_close_files(lp_layout_files *f, lp_cli *cli, const char *name, bool inverse, lp_status status,
+                          lp_error *err);
+
 /* An entry of the metadata of a checkpoint, or NULL. */
 const char *lp_layout_metadata(const lp_checkpoint *ck, const char *wanted);
 

@@ -11,6 +11,29 @@
 #include <fcntl.h>
 #include <stdlib.h>
 
+lp_status lp_layout_open_files(lp_layout_files *f, lp_cli *cli, const char *in, const char *out, bool overwrite,
+                               lp_error *err)
+{
+    *f = (lp_layout_files){.platform = lp_platform_resolve(lp_cli_platform(cli))};
+    LP_TRY(lp_checkpoint_open_with(&f->ck, in, &f->platform, err));
+    return lp_outfile_open(&f->file, &f->platform, out, overwrite, err);
+}
+
+int lp_layout_close_files(lp_layout_files *f, lp_cli *cli, const char *name, bool inverse, lp_status status,
+                          lp_error *err)
+{
+    if (status == LP_OK)
+        status = lp_outfile_commit(&f->file, err);
+    else
+        lp_outfile_abandon(&f->file);
+    lp_checkpoint_close(f->ck);
+    if (status != LP_OK)
+        return lp_cli_fail(cli, err);
+    lp_cli_summary(cli, "%s: %s '%s'", name, inverse ? "undone into" : "applied into",
+                   lp_cli_clean(lp_cli_text(cli, "output", "")));
+    return LP_EXIT_DONE;
+}
+
 lp_status lp_layout_read_tensor(const lp_checkpoint *ck, const lp_platform *platform, const lp_checkpoint_tensor *t,
                                 unsigned char **data, lp_error *err)
 {

@@ -228,24 +228,10 @@ static lp_status undo(const lp_layout *layout, const lp_layout_sizes *wanted, co
 int lp_layout_transform_file(lp_cli *cli, const lp_layout *layout, const lp_layout_sizes *sizes, const char *in,
                              const char *out, bool overwrite, bool inverse)
 {
-    const lp_platform platform = lp_platform_resolve(lp_cli_platform(cli));
-    lp_checkpoint *ck = NULL;
-    lp_outfile file = {0};
+    lp_layout_files f;
     lp_error err;
-    lp_status status = lp_checkpoint_open_with(&ck, in, &platform, &err);
+    lp_status status = lp_layout_open_files(&f, cli, in, out, overwrite, &err);
     if (status == LP_OK)
-        status = lp_outfile_open(&file, &platform, out, overwrite, &err);
-    if (status == LP_OK) {
-        status = inverse ? undo(layout, sizes, ck, &platform, &file, &err)
-                         : apply(layout, sizes, ck, &platform, &file, &err);
-        if (status == LP_OK)
-            status = lp_outfile_commit(&file, &err);
-        else
-            lp_outfile_abandon(&file);
-    }
-    lp_checkpoint_close(ck);
-    if (status != LP_OK)
-        return lp_cli_fail(cli, &err);
-    lp_cli_summary(cli, "%s: %s '%s'", layout->id, inverse ? "undone into" : "applied into", lp_cli_clean(out));
-    return LP_EXIT_DONE;
+        status = (inverse ? undo : apply)(layout, sizes, f.ck, &f.platform, &f.file, &err);
+    return lp_layout_close_files(&f, cli, layout->id, inverse, status, &err);
 }
