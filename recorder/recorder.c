@@ -238,14 +238,10 @@ uint32_t rec_provenance(lp_recorder *r, const char *file, int line, uint32_t fla
     struct rec_place *place = &r->place[mixed & (REC_PLACES - 1)];
     if (place->used && place->file == file && place->line == line && place->flags == flags)
         return place->index;
-    lp_provenance provenance = {.file = relative_path(file), .line = line, .chain = "", .flags = flags};
-    char shown[4096]; /* paths may be any bytes */
+    char shown[4096];
+    const lp_provenance provenance = {
+        .file = lp_utf8_text(shown, sizeof shown, relative_path(file)), .line = line, .chain = "", .flags = flags};
     uint32_t index;
-    size_t bad_off;
-    if (!lp_utf8_is_valid(provenance.file, strlen(provenance.file), &bad_off)) {
-        lp_sanitise(shown, sizeof shown, provenance.file, strlen(provenance.file));
-        provenance.file = shown;
-    }
     lp_error err;
     if (lp_trace_add_provenance(r->trace, &provenance, &index, &err) != LP_OK) {
         rec_misuse_error(file, line, r, &err);

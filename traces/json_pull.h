@@ -57,6 +57,10 @@ lp_status lp_json_end(lp_json *j);  /* nothing but white space is left */
 /* True when text is valid UTF-8 (no overlong forms, no surrogates; NUL is allowed); else *bad_off is where it stops. */
 bool lp_utf8_is_valid(const char *text, size_t bytes, size_t *bad_off);
 
+/* The text itself where it is UTF-8, as all texts of a trace are; else the same, escaped, in `buffer`. For names of
+ * files, which may be any bytes. */
+const char *lp_utf8_text(char *buffer, size_t buffer_bytes, const char *text);
+
 /* Writes the one to four bytes of a code point that is no surrogate; returns their number. */
 size_t lp_utf8_encode(char out[4], uint32_t code);
 

@@ -167,12 +167,9 @@ lp_status lp_checkpoint_copy(lp_checkpoint **out, const lp_checkpoint *from, con
     const int32_t file_count = lp_checkpoint_file_count(from);
     for (int32_t f = 0; f < file_count; f++) {
         const lp_checkpoint_file *file = lp_checkpoint_file_at(from, f);
-        lp_checkpoint_file copy = {.path = relative_path(file->path, folder), .size_bytes = file->size_bytes};
-        char shown[4096]; /* the system's names may be any bytes, those of traces are UTF-8 */
-        if (!is_utf8(copy.path)) {
-            lp_sanitise(shown, sizeof shown, copy.path, strlen(copy.path));
-            copy.path = shown;
-        }
+        char shown[4096];
+        const lp_checkpoint_file copy = {.path = lp_utf8_text(shown, sizeof shown, relative_path(file->path, folder)),
+                                         .size_bytes = file->size_bytes};
         LP_TRY_GOTO(lp_checkpoint_add_file(c, &copy, err), close_copy);
     }
     const int64_t count = lp_checkpoint_count(from);

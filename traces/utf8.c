@@ -48,6 +48,16 @@ bool lp_utf8_is_valid(const char *text, size_t bytes, size_t *bad_off)
     return true;
 }
 
+const char *lp_utf8_text(char *buffer, size_t buffer_bytes, const char *text)
+{
+    const size_t bytes = strlen(text);
+    size_t bad_off;
+    if (lp_utf8_is_valid(text, bytes, &bad_off))
+        return text;
+    lp_sanitise(buffer, buffer_bytes, text, bytes);
+    return buffer;
+}
+
 size_t lp_utf8_encode(char out[4], uint32_t code)
 {
     if (code < 0x80) {
