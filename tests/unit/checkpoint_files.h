@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <ftw.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -131,6 +132,7 @@ typedef struct faulty_io {
     int64_t countdown; /* calls that still work; negative: all */
     int error;         /* what a call then returns, such as -EIO; 0: a read that ends early, a write of nothing */
     bool is_once;      /* only one call fails */
+    bool kills;        /* the process ends there instead */
     size_t piece;      /* at most so many bytes a read or write; 0: no limit */
     int64_t calls;
 } faulty_io;
@@ -144,6 +146,8 @@ static inline bool io_fails(faulty_io *f)
         f->countdown--;
         return false;
     }
+    if (f->kills)
+        raise(SIGKILL);
     if (f->is_once)
         f->countdown = -1;
     return true;

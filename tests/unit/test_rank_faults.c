@@ -1,73 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writing the file of a rank when something fails: the file is whole, or it is the one that was there before. */
+#include "checkpoint_files.h"
 #include "replay_testing.h"
 
 #include "replayer/rank_form.h"
 
-#include <errno.h>
 #include <jansson.h>
-#include <signal.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
-
-/* ---- file calls of which one fails, or kills the process ---- */
-
-typedef struct faults {
-    int64_t calls, fail_at; /* fail_at 0: none */
-    bool kills;
-} faults;
-
-static bool fails(faults *f)
-{
-    const bool now = ++f->calls == f->fail_at;
-    if (now && f->kills)
-        raise(SIGKILL);
-    return now;
-}
-
-static int faulty_open(void *context, const char *path, int flags, int mode)
-{
-    return fails(context) ? -EIO : lp_io_default()->open(NULL, path, flags, mode);
-}
-
-static int faulty_close(void *context, int fd)
-{
-    (void)context;
-    return lp_io_default()->close(NULL, fd);
-}
-
-static int64_t faulty_pread(void *context, int fd, void *buffer, size_t bytes, int64_t off)
-{
-    return fails(context) ? -EIO : lp_io_default()->pread(NULL, fd, buffer, bytes, off);
-}
-
-static int64_t faulty_pwrite(void *context, int fd, const void *buffer, size_t bytes, int64_t off)
-{
-    return fails(context) ? -ENOSPC : lp_io_default()->pwrite(NULL, fd, buffer, bytes, off);
-}
-
-static int faulty_stat(void *context, int fd, lp_file_stat *out)
-{
-    (void)context;
-    return lp_io_default()->stat(NULL, fd, out);
-}
-
-static int faulty_fsync(void *context, int fd)
-{
-    return fails(context) ? -EIO : lp_io_default()->fsync(NULL, fd);
-}
-
-static int faulty_rename(void *context, const char *from, const char *to)
-{
-    return fails(context) ? -EIO : lp_io_default()->rename(NULL, from, to);
-}
-
-static int faulty_unlink(void *context, const char *path)
-{
-    (void)context;
-    return lp_io_default()->unlink(NULL, path);
-}
 
 /* ---- a loaded rank ---- */
 
@@ -76,8 +15,7 @@ typedef struct bed {
     payload p;
     lp_destinations *memory;
     lp_plan *plan;
-    faults f;
-    lp_io io;
+    faulty_io files;
     lp_platform platform;
     char folder[64], path[96], partial[112];
     char *whole; /* what is to be in the file */
@@ -135,17 +73,8 @@ static void open_bed(bed *b)
     add_copy(&b->w, c, z, 0, 3, 0);
     build_world(&b->w, NULL);
     b->p = make_payload(&b->w);
-    b->io = (lp_io){.size = sizeof b->io,
-                    .context = &b->f,
-                    .open = faulty_open,
-                    .close = faulty_close,
-                    .pread = faulty_pread,
-                    .pwrite = faulty_pwrite,
-                    .stat = faulty_stat,
-                    .fsync = faulty_fsync,
-                    .rename = faulty_rename,
-                    .unlink = faulty_unlink};
-    b->platform = (lp_platform){.io = &b->io};
+    faulty_io_init(&b->files, -1, -EIO);
+    b->platform = (lp_platform){.io = &b->files.table};
     snprintf(b->folder, sizeof b->folder, "/tmp/loadplan-rank-XXXXXX");
     assert_non_null(mkdtemp(b->folder));
     snprintf(b->path, sizeof b->path, "%s/r.safetensors", b->folder);
@@ -173,10 +102,12 @@ static void close_bed(bed *b)
     free_world(&b->w);
 }
 
+/* Call number `fail_at` and no other fails; 0: none. */
 static lp_status write_again(bed *b, int64_t fail_at)
 {
-    b->f.calls = 0;
-    b->f.fail_at = fail_at;
+    b->files.calls = 0;
+    b->files.countdown = fail_at - 1;
+    b->files.is_once = true;
     return lp_rank_file_write(b->plan, b->path, true, NULL, NULL, NULL, &b->w.err);
 }
 
@@ -189,7 +120,7 @@ static void every_file_call_may_fail(void **state)
     for (int64_t n = 1;; n++) {
         put_old(&b);
         const lp_status status = write_again(&b, n);
-        const bool is_past = b.f.calls < n;
+        const bool is_past = b.files.calls < n;
         /* What comes after the rename, the sync of the folder, may fail with the new file in place. */
         if (status == LP_OK)
             assert_true(holds(b.path, b.whole, b.bytes));
@@ -218,7 +149,7 @@ static void killed_at_every_file_call(void **state)
         const pid_t child = fork();
         assert_true(child >= 0);
         if (child == 0) {
-            b.f.kills = true;
+            b.files.kills = true;
             _exit(write_again(&b, n) != LP_OK);
         }
         assert_int_equal(waitpid(child, &status, 0), child);
