@@ -183,7 +183,10 @@ static int run(lp_cli *cli, int argc, char **argv)
         lp_cli_print_help(stdout, command, state->is_brief);
         return lp_cli_close_output(cli);
     }
-    return command->run(cli);
+    exit_code = command->run(cli);
+    if (exit_code == LP_EXIT_DONE || exit_code == LP_EXIT_NO)
+        lp_cli_warn_unasked(cli);
+    return exit_code;
 }
 
 /* The next file that is opened would get the number of a stream that the caller closed, and with it all that is printed

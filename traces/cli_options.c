@@ -227,8 +227,10 @@ static void threads_of_environment(lp_cli *cli)
     lp_cli_state *s = cli->state;
     const char *threads = getenv("LOADPLAN_THREADS");
     for (int i = 0; threads != NULL && threads[0] != '\0' && i < cli->command->option_count; i++)
-        if (s->value[i] == NULL && strcmp(cli->command->options[i].name, "threads") == 0)
+        if (s->value[i] == NULL && strcmp(cli->command->options[i].name, "threads") == 0) {
             s->value[i] = threads;
+            s->asked[i] = true; /* it is meant for whatever has threads */
+        }
 }
 
 int lp_cli_parse_global(lp_cli *cli, int argc, char **argv, int *verb)
@@ -308,11 +310,25 @@ const char *lp_cli_nearest(const char *word, const char *(*name_at)(int index), 
 
 static const char *value_of(const lp_cli *cli, const char *name)
 {
-    const lp_cli_state *s = cli->state;
+    lp_cli_state *s = cli->state;
     for (int i = 0; i < cli->command->option_count; i++)
-        if (strcmp(cli->command->options[i].name, name) == 0)
+        if (strcmp(cli->command->options[i].name, name) == 0) {
+            s->asked[i] = true;
             return s->value[i];
+        }
     abort(); /* a command asks for an option that is not in its table */
+}
+
+void lp_cli_warn_unasked(lp_cli *cli)
+{
+    const lp_cli_state *s = cli->state;
+    for (int i = 0; i < cli->command->option_count; i++) {
+        const lp_option *o = &cli->command->options[i];
+        /* -f lets a file be replaced where there is one: it asks for nothing. */
+        if (s->value[i] != NULL && !s->asked[i] && o->letter != 'f')
+            lp_cli_warn(cli, "--%s%s means nothing here", o->value == NULL && s->value[i][0] == '0' ? "no-" : "",
+                        o->name);
+    }
 }
 
 const char *lp_cli_text(const lp_cli *cli, const char *name, const char *fallback)
@@ -330,9 +346,12 @@ bool lp_cli_flag(const lp_cli *cli, const char *name, bool fallback)
 static bool parse_integer(const char *text, int64_t *value, const char **rest)
 {
     char *end;
+    const char *digits = text + (text[0] == '-' || text[0] == '+');
+    if (digits[0] < '0' || digits[0] > '9') /* strtoll takes spaces too */
+        return false;
     errno = 0;
     const long long v = strtoll(text, &end, 10);
-    if (end == text || errno != 0)
+    if (errno != 0)
         return false;
     *value = v;
     *rest = end;

@@ -9,6 +9,7 @@ enum { LP_CLI_OPTIONS_MAX = 48 };
 
 typedef struct lp_cli_state {
     const char *value[LP_CLI_OPTIONS_MAX]; /* by place in the command's table; flags hold "1" or "0"; NULL: not given */
+    bool asked[LP_CLI_OPTIONS_MAX];        /* the command has looked at it */
     char *list[LP_CLI_OPTIONS_MAX];        /* what a list that was given several times adds up to, else NULL */
     int log_level;
     int progress; /* 1 asked for, 0 forbidden, -1 automatic */
@@ -32,6 +33,9 @@ int lp_cli_parse_global(lp_cli *cli, int argc, char **argv, int *verb);
 
 /* Parses argv[1..] (argv[0] is the verb) by the command's table. Returns 0 or an exit code. */
 int lp_cli_parse(lp_cli *cli, int argc, char **argv);
+
+/* Warns of options that were given and that the command, now done, never looked at. */
+void lp_cli_warn_unasked(lp_cli *cli);
 
 /* Frees what the parser allocated. */
 void lp_cli_forget(lp_cli *cli);

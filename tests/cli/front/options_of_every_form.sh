@@ -18,7 +18,7 @@ says completion tcsh
 says help nothing
 says nothing
 echo "--- numbers"
-for n in '' 1x -1 9223372036854775808; do says info --families "$n" good.lpt; done
+for n in '' 1x -1 ' 1' 9223372036854775808; do says info --families "$n" good.lpt; done
 loadplan info --families +1 good.lpt | head -n 1
 echo "--- sizes"
 for n in '' -1 1KB 1.5K 9223372036854775808 9007199254740992KiB; do says replay --staging "$n" --checkpoint good -o out good.lpt; done
@@ -35,3 +35,9 @@ loadplan -qq info --nothing || echo "exit $?"
 loadplan -q --version
 loadplan check --help | head -n 1
 loadplan --help | head -n 1
+echo "--- given in vain"
+loadplan explain good.lpt --senders 3 -f 2>&1 >/dev/null
+loadplan layout --unit 16 --no-pad 2>&1 >/dev/null
+LOADPLAN_THREADS=2 loadplan replay good.lpt --dry-run 2>&1 >/dev/null
+loadplan -q explain good.lpt --senders 3 2>&1 >/dev/null
+loadplan check good.lpt --ops '' || echo "exit $?"
