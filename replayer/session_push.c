@@ -260,12 +260,13 @@ lp_status lp_push_many(lp_session *s, const lp_handle *handle, const void *const
         return lp_device_push_many(s, handle, data, count, err);
     s->stamp++;
     for (int64_t i = 0; i < count; i++) {
-        const lp_checkpoint_tensor *tensor = NULL;
-        if (handle[i] < lp_checkpoint_count(s->plan->catalogue))
-            tensor = lp_checkpoint_at(s->plan->catalogue, handle[i]);
-        LP_TRY(lp_session_judge(s, handle[i], 0, data[i], tensor == NULL ? 0 : tensor->bytes, &entry, err));
-        if (entry != LP_NONE && s->entry_stamp[entry] == s->stamp)
-            return lp_fail_at(err, LP_E_DUPLICATE, tensor->name, 0, "'%s' is pushed twice in one call", tensor->name);
+        const bool is_known = handle[i] < lp_checkpoint_count(s->plan->catalogue);
+        const int64_t bytes = is_known ? lp_checkpoint_at(s->plan->catalogue, handle[i])->bytes : 0;
+        LP_TRY(lp_session_judge(s, handle[i], 0, data[i], bytes, &entry, err));
+        if (entry != LP_NONE && s->entry_stamp[entry] == s->stamp) {
+            const char *name = lp_checkpoint_at(s->plan->catalogue, handle[i])->name;
+            return lp_fail_at(err, LP_E_DUPLICATE, name, 0, "'%s' is pushed twice in one call", name);
+        }
         if (entry != LP_NONE)
             s->entry_stamp[entry] = s->stamp;
     }
