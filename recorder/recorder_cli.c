@@ -199,7 +199,7 @@ static const lp_option record_options[] = {
 
 const lp_command lp_recorder_commands[] = {
     {.name = "record",
-     .arguments = "",
+     .arguments = "--checkpoint PATH -o TRACE",
      .summary = "record what a loader does with a checkpoint",
      .details =
          "Reads the headers of a checkpoint, no payload, and writes a trace: which bytes of each tensor go where,\n"

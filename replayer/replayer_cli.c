@@ -117,7 +117,7 @@ const lp_command lp_replayer_commands[] = {
      .most = 1,
      .run = lp_cli_explain},
     {.name = "replay",
-     .arguments = "TRACE",
+     .arguments = "TRACE [--checkpoint PATH]",
      .summary = "load a checkpoint as a trace says",
      .details =
          "Reads the bytes that each rank needs and no others, and writes one safetensors file for each rank: "
@@ -135,7 +135,7 @@ const lp_command lp_replayer_commands[] = {
      .most = 1,
      .run = lp_cli_replay},
     {.name = "serve",
-     .arguments = "TRACE",
+     .arguments = "TRACE --checkpoint PATH --socket PATH",
      .summary = "hold the weights of a rank for other processes",
      .details =
          "Loads one rank and serves it at a Unix socket until it is told to end (SIGTERM, SIGINT). The socket appears "
@@ -163,7 +163,7 @@ const lp_command lp_replayer_commands[] = {
      .most = 1,
      .run = lp_cli_report},
     {.name = "verify",
-     .arguments = "TRACE",
+     .arguments = "TRACE --checkpoint PATH",
      .summary = "load again and compare with an earlier load",
      .details =
          "Loads into memory and compares every tensor with the digests that 'loadplan replay' kept, or with the "

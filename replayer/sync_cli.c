@@ -56,7 +56,7 @@ static const lp_option recv_options[] = {
 
 const lp_command lp_sync_commands[] = {
     {.name = "send",
-     .arguments = "TRACE",
+     .arguments = "TRACE --from PLACE",
      .summary = "send weights to servers, epoch by epoch",
      .details =
          "One process for each sending rank; sender 0 is where all meet. TRACE is the servers' trace, or the trainer's "
@@ -73,7 +73,7 @@ const lp_command lp_sync_commands[] = {
      .most = 1,
      .run = lp_cli_send},
     {.name = "recv",
-     .arguments = "TRACE",
+     .arguments = "TRACE --into PLACE",
      .summary = "receive weights from senders",
      .details = "One process for each rank of TRACE. With --epochs 0 it stays until the senders end, and with --stay "
                 "until it is killed: an epoch that fails is told and the next one awaited, and a rank that was "
