@@ -225,6 +225,7 @@ static int run_in_folder(bench_run *run)
     sigaction(SIGTERM, &noting, NULL);
     const int exit_code = run_wanted(run);
     nftw(folder, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+    run->bed.folder = NULL;
     if (stopped_by != 0) {
         signal(stopped_by, SIG_DFL);
         raise(stopped_by);
