@@ -57,14 +57,16 @@ class Problem:
         return self.x.to(device), self.ids.to(device), self.weight.to(device)
 
     def expected(self):
-        y = torch.zeros(self.x.shape, dtype=torch.float64)
+        """Rounded where kernels/megamoe.h says that BF16 is: h, which holds the router's weight, each row, and y."""
+        y = torch.zeros(self.x.shape, dtype=torch.float32)
         for t, chosen in enumerate(self.ids.tolist()):
             for j, expert in enumerate(chosen):
                 if expert >= 0:
                     x = self.x[t].double()
                     gate, up = self.gate[expert].double() @ x, self.up[expert].double() @ x
-                    y[t] += self.weight[t, j].double() * (self.down[expert].double() @ (gate * gate.sigmoid() * up))
-        return y
+                    h = (gate * gate.sigmoid() * up * self.weight[t, j].double()).bfloat16()
+                    y[t] += (self.down[expert].double() @ h.double()).bfloat16().float()
+        return y.bfloat16().double()
 
 
 class Refusals(unittest.TestCase):
@@ -121,7 +123,7 @@ class OnTheGpu(unittest.TestCase):
         y = layer(*problem.routes("cuda"), received=received)
         want = problem.expected()
         error = (y.cpu().double() - want).norm() / want.norm()
-        self.assertLess(error.item(), 2e-3)
+        self.assertLess(error.item(), 1e-3)
         self.assertEqual(y[3].abs().max().item(), 0)
         self.assertEqual(received.tolist(), [int((problem.ids == e).sum()) for e in range(4)])
         again = layer(*problem.routes("cuda"))
