@@ -220,13 +220,13 @@ lp_status lp_cover(lp_cover_report *out, const lp_map *target, const lp_cover_it
     if (count == 0 && !target)
         return LP_OK;
     lp_cover_memo *own = NULL;
+    bool clean = false, remember = memo != NULL; /* what nobody asks again is not worth keeping */
     if (!memo) {
         LP_TRY(lp_cover_memo_new(&own, alloc, err));
         memo = own;
     }
     lp_status status = LP_OK;
     lp_cover_key key = {0};
-    bool clean = false, remember = own == NULL;
     if (!lp_grow(memo->alloc, (void **)&memo->item, &memo->item_capacity, count, sizeof(*memo->item))) {
         status = lp_fail_memory(err);
         goto done;
