@@ -33,6 +33,12 @@ END
 cc -std=c17 "$work/user.c" $(PKG_CONFIG_PATH=$lib/pkgconfig pkg-config --cflags --libs loadplan) -o "$work/user"
 test "$(LD_LIBRARY_PATH=$lib "$work/user")" = "$("$work/root/usr/bin/loadplan" -qV)"
 dpkg-deb -f "$(find "$work/out" -maxdepth 1 -name 'loadplan_*.deb')" Depends | grep -q libsqlite3
+# What pkg-config reads on a machine that has nothing else: a package that has it must come along.
+needs=$(dpkg-deb -f "$(find "$work/out" -maxdepth 1 -name 'libloadplan-dev_*.deb')" Depends)
+for name in $(sed -n 's/^Requires.private: //p' "$lib/pkgconfig/loadplan.pc"); do
+    package=$(dpkg-query -S "*/pkgconfig/$name.pc" | sed 's/:.*//')
+    [[ ", $needs," == *", $package,"* ]] || { echo "libloadplan-dev does not depend on $package, which has $name.pc"; exit 1; }
+done
 test -e "$work/root/usr/share/bash-completion/completions/loadplan"
 test -e "$work/root/usr/share/zsh/vendor-completions/_loadplan"
 test -e "$work/root/usr/share/fish/vendor_completions.d/loadplan.fish"
