@@ -18,6 +18,8 @@ except ImportError:  # setuptools before 70
 
 HERE = pathlib.Path(__file__).resolve().parent
 LIBRARY = pathlib.Path(os.environ.get("LOADPLAN_LIBRARY") or HERE.parent.parent / "build" / "libloadplan.so")
+if os.environ.get("LOADPLAN_LIBRARY") and not LIBRARY.exists():
+    raise SystemExit(f"LOADPLAN_LIBRARY: there is no '{LIBRARY}'")
 
 
 class with_library(build_py):
