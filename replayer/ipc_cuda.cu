@@ -55,6 +55,16 @@ static void put_back(void *, void *base)
     lp_cuda_cleared(cudaIpcCloseMemHandle(base));
 }
 
+static int reach(void *context, void *memory)
+{
+    cudaPointerAttributes attributes;
+    int code = lp_cuda_cleared(cudaPointerGetAttributes(&attributes, memory));
+    if (code != 0 || attributes.device == static_cast<cuda_sharing *>(context)->ordinal)
+        return code;
+    code = lp_cuda_cleared(cudaDeviceEnablePeerAccess(attributes.device, 0));
+    return code == static_cast<int>(cudaErrorPeerAccessAlreadyEnabled) ? 0 : code;
+}
+
 /* An ordinal depends on what each process may see; the UUID does not. */
 static void name_device(char out[LP_IPC_DEVICE_BYTES], const cudaUUID_t &uuid)
 {
@@ -108,6 +118,7 @@ extern "C" lp_status lp_ipc_device_open(lp_ipc_device *out, const char *name, co
     out->give = give;
     out->take = take;
     out->put_back = put_back;
+    out->reach = reach;
     return LP_OK;
 }
 

@@ -23,6 +23,8 @@ typedef struct lp_ipc_device {
     int (*give)(void *context, void *memory, uint8_t handle[LP_IPC_HANDLE_BYTES], void **base, int64_t *bytes);
     int (*take)(void *context, const uint8_t handle[LP_IPC_HANDLE_BYTES], void **base);
     void (*put_back)(void *context, void *base); /* what take gave */
+    /* Makes memory that this process has on another device usable on this one. NULL: it is. */
+    int (*reach)(void *context, void *memory);
 } lp_ipc_device;
 
 /* "cuda:0". LP_E_DEVICE: there is none, or this build has no CUDA. */

@@ -250,6 +250,37 @@ LP_API lp_status lp_sync_cold(lp_sync *s, lp_plan *plan, const lp_checkpoint *ch
  * lp_rebalance_begin. */
 LP_API lp_status lp_sync_rebalance(lp_sync *s, lp_plan *plan, const lp_expert_map *to, int64_t staging, lp_error *err);
 
+/* ---- memory that all ranks reach --------------------------------------------------------------------------------- */
+
+/* A piece of each rank's device memory that all others address too, such as the buffers of loadplan/exchange.h. */
+typedef struct lp_peer_memory lp_peer_memory;
+
+typedef struct lp_peer_memory_info {
+    int32_t rank, ranks;
+    int64_t bytes;
+    bool shares_device; /* another rank has this rank's GPU */
+    void *const *at;    /* [ranks] where this rank's GPU sees each rank's memory; lives as long as the peer memory */
+} lp_peer_memory_info;
+
+/*
+ * Allocates `bytes` on the device ("cuda:0"), which becomes the calling thread's, and opens the memory of all others:
+ * ranks of one host, whose GPUs reach each other. The transport begins a round, and is the peer memory's until that is
+ * closed. `terms` is a line of text that must be equal on all ranks, as `bytes` must; a rank that differs is named on
+ * all of them, and nothing is left open. Content: undefined.
+ *   LP_E_MISMATCH     terms or bytes differ
+ *   LP_E_PEER         another rank failed or is gone
+ *   LP_E_DEVICE       no such device, no memory, or a GPU that this one does not reach
+ *   LP_E_ARGUMENT     bytes below 1, or terms of more than 4,000 bytes
+ */
+LP_API lp_status lp_peer_memory_open(lp_peer_memory **out, const lp_transport *transport, const char *device,
+                                     int64_t bytes, const char *terms, const lp_platform *platform, lp_error *err);
+LP_API void lp_peer_memory_get(const lp_peer_memory *memory, lp_peer_memory_info *out);
+/* Returns when all ranks have called it: after every rank has prepared its memory, before one of them writes to it. */
+LP_API lp_status lp_peer_memory_meet(lp_peer_memory *memory, lp_error *err);
+/* Nothing may use the memory any more, here or at a peer. Meets the others once more, so that nobody frees what another
+ * still has open. NULL is allowed. */
+LP_API void lp_peer_memory_close(lp_peer_memory *memory);
+
 /* ---- explaining a sync ------------------------------------------------------------------------------------------- */
 
 typedef struct lp_world_costs {
