@@ -23,7 +23,8 @@
  *   LP_NVFP4          BF16                 BF16 (nearest even), see lp_megamoe_weights     into the combination
  *   LP_MOE_BF16       BF16                 BF16                                            into h
  *
- * x may be given as BF16 where E4M3 is wanted: then it is quantised by the same rule as h, per token and 128 columns.
+ * Codes of h are the products of h and 448 / amax, rounded. x may be given as BF16 where E4M3 is wanted: then it is
+ * quantised per token and 128 columns with the same scale, and its codes are x / scale, rounded.
  * Rows of the second projection are rounded to BF16 (after l2_alpha), added in FP32 in ascending j, and rounded to
  * BF16. A token whose ids are all masked gets zeros.
  *

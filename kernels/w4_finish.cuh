@@ -65,9 +65,9 @@ __device__ __forceinline__ void w4_round_h_fp8(const w4_arguments &p, w4_header 
     w4_sync<1, W4_FINISHERS>();
     for (int c = 0; c < 2; c++) {
         const float most = fmaxf(fmaxf(h.most[0][n + c], h.most[1][n + c]), fmaxf(h.most[2][n + c], h.most[3][n + c]));
-        const float scale = __fdiv_rn(fmaxf(most, 1e-10f), 448.0f);
+        const float scale = __fdiv_rn(fmaxf(most, 1e-10f), 448.0f), inverse = __fdiv_rn(448.0f, fmaxf(most, 1e-10f));
         for (int w = 0; w < W4_GROUPS; w++) {
-            const __nv_fp8_e4m3 code(__fdiv_rn(value[w][c], scale)); /* saturates */
+            const __nv_fp8_e4m3 code(value[w][c] * inverse); /* saturates; prefill_finish.cuh has the same product */
             char *const to = output + w4_operand_byte(w4_element_bytes(KIND), item.width, n + c, w * 32 + warp * 8 + g);
             if (KIND == W4_MX_FP8)
                 *to = static_cast<char>(code.__x);

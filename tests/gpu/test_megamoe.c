@@ -82,6 +82,10 @@ static const moe_case cases[] = {
         label "-" #h "x" #i, format, n, .experts = 3, .hidden = h, .intermediate = i, .top_k = 2, .max_tokens = 256,   \
                                         .tokens = {20, 150}, .fp8_x = (format) == LP_MXFP4 || (format) == LP_MXFP8     \
     }
+    {"mxfp4-packed-paths", LP_MXFP4, 0, .experts = 2, .hidden = 512, .intermediate = 2048, .top_k = 2,
+     .max_tokens = 2048, .tokens = {40, 60, 120}},
+    {"nvfp4-packed-paths", LP_NVFP4, 0, .experts = 2, .hidden = 512, .intermediate = 256, .top_k = 2,
+     .max_tokens = 2048, .tokens = {40, 60, 120}},
     SIZES("fp8", LP_FP8_BLOCK128, 0, 512, 512),
     SIZES("fp8", LP_FP8_BLOCK128, 0, 1024, 768),
     SIZES("fp8", LP_FP8_BLOCK128, 0, 512, 2048),
