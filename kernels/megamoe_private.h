@@ -92,6 +92,7 @@ typedef struct lp_moe_route_job {
     void *rows;           /* gathered x */
     float *row_scale;     /* gathered scales of E4M3 rows */
     int32_t prefill_kind; /* lp_prefill_kind */
+    bool early;           /* the kernel before makes the inputs: start while it runs, and wait for its end */
 } lp_moe_route_job;
 
 /* One launch. The following kernel may start early (programmatic launch) and must wait on the grid dependency before it
@@ -122,6 +123,7 @@ enum { LP_MOE_MOST_RANKS = 64 };
  * moe_row_place says it on the device. */
 typedef struct lp_moe_sink {
     int32_t routes; /* of a rank; 0: rows stay in the workspace */
+    bool early;     /* routing may start before the kernel in front of it has ended */
     char *slots[LP_MOE_MOST_RANKS];
 } lp_moe_sink;
 

@@ -349,6 +349,8 @@ __global__ void __launch_bounds__(THREADS) route(const __grid_constant__ lp_moe_
         __syncthreads();
     }
     moe_let_next_start();
+    if (job.early)
+        moe_wait_for_inputs();
     /* These are asked for before it is known how many tokens there are. */
     const int own = is_last ? 0 : max(0, min(each, bound - first_token));
     const int first_expert = thread < bound * choices ? expert_of(job, thread) : -1;
@@ -389,6 +391,6 @@ __global__ void __launch_bounds__(THREADS) route(const __grid_constant__ lp_moe_
 extern "C" lp_status lp_moe_route(const lp_moe_route_job *job, void *stream, lp_error *err)
 {
     const int blocks = static_cast<int>(job->max_tokens < MOST_BLOCKS ? job->max_tokens + 1 : MOST_BLOCKS);
-    const moe_launch launch(blocks, THREADS, 0, stream, false);
+    const moe_launch launch(blocks, THREADS, 0, stream, job->early);
     return moe_launched(cudaLaunchKernelEx(&launch.config, route, *job), "routing", err);
 }

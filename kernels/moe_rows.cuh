@@ -4,6 +4,7 @@
 #ifndef LOADPLAN_MOE_ROWS_CUH
 #define LOADPLAN_MOE_ROWS_CUH
 
+#include "kernels/exchange_plan.h"
 #include "kernels/megamoe_private.h"
 
 /* The first byte of a row of out that is a route. */
@@ -12,8 +13,8 @@ __device__ __forceinline__ char *moe_row_place(const lp_moe_sink &sink, const in
 {
     if (sink.routes == 0)
         return static_cast<char *>(out) + row * hidden * 2;
-    const int route = row_route[row], rank = route / sink.routes;
-    return sink.slots[rank] + static_cast<int64_t>(route - rank * sink.routes) * hidden * 2;
+    const lp_moe_slot_place place = lp_moe_slot_of(row_route[row], sink.routes);
+    return sink.slots[place.rank] + static_cast<int64_t>(place.slot) * hidden * 2;
 }
 
 #endif

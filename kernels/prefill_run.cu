@@ -195,6 +195,7 @@ lp_status run_route(const lp_moe_call *call, lp_prefill_kind kind, const lp_pref
     job.x = call->io->x, job.topk_ids = call->io->topk_ids;
     job.x_scale = call->io->x_scale, job.topk_weight = call->io->topk_weight;
     job.tokens = call->io->tokens, job.received = call->io->received;
+    job.early = call->sink != nullptr && call->sink->early;
     const bool few = s.tokens_bound < 1024;
     const bool quantise_first = areas.codes != nullptr && !few;
     if (quantise_first)

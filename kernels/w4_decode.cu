@@ -96,6 +96,7 @@ lp_status run_route(const lp_moe_call *call, const lp_w4_areas &areas, int most,
     job.x_scale = call->io->x_scale, job.topk_weight = call->io->topk_weight;
     job.tokens = call->io->tokens, job.received = call->io->received;
     job.rows = areas.x, job.row_scale = areas.x_scale;
+    job.early = call->sink != nullptr && call->sink->early;
     return lp_moe_route(&job, call->stream, err);
 }
 

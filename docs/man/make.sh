@@ -17,7 +17,7 @@ for verb in $("$loadplan" help --format=names); do
 done
 rm -f "$folder"/*.3
 "${PYTHON:-python3}" "$here/header_pages.py" "$folder" "$("$loadplan" -qV)" "$here"/../../{traces/trace.h,layouts/layout.h} \
-    "$here"/../../{layouts/layout_index.h,recorder/recorder.h,replayer/replayer.h,replayer/sync.h,kernels/megamoe.h}
+    "$here"/../../{layouts/layout_index.h,recorder/recorder.h,replayer/replayer.h,replayer/sync.h,kernels/megamoe.h,kernels/exchange.h}
 for page in "$here"/*.scd "$folder"/*.3.scd; do
     name=$(basename "$page" .scd)
     scdoc <"$page" >"$folder/$name"

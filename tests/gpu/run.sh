@@ -29,7 +29,7 @@ step()
 for test in casts graph layouts plan digest derive session ipc rebalance cold; do
     step "device_$test" "$build/test_device_$test"
 done
-for test in conversions megamoe megamoe_replay; do
+for test in conversions megamoe megamoe_replay moe_exchange moe_processes; do
     step "$test" "$build/test_$test"
 done
 step device_copy "$build/test_device_copy" "${PLANS:-100000}"
