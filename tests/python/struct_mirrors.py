@@ -12,7 +12,8 @@ import types
 from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-HEADERS = ("recorder/recorder.h", "replayer/replayer.h", "replayer/sync.h", "kernels/megamoe.h")
+HEADERS = ("recorder/recorder.h", "replayer/replayer.h", "replayer/sync.h", "kernels/megamoe.h",
+           "kernels/exchange.h")
 
 
 def read_package(build: str):
@@ -22,12 +23,12 @@ def read_package(build: str):
     package.__path__ = [str(ROOT / "recorder" / "torch" / "loadplan")]
     sys.modules["loadplan"] = package
     sys.modules["torch"] = mock.MagicMock()
-    from loadplan import _library, distributed, megamoe
-    return _library, distributed, megamoe
+    from loadplan import _library, distributed, exchange, megamoe
+    return _library, distributed, exchange, megamoe
 
 
 def mirrors(build: str):
-    _library, distributed, megamoe = read_package(build)
+    _library, distributed, exchange, megamoe = read_package(build)
     return {
         "lp_error": _library.Error, "lp_scope": _library.Scope, "lp_checkpoint_tensor": _library.CheckpointTensor,
         "lp_checkpoint_file": _library.CheckpointFile, "lp_recorder_options": _library.RecorderOptions,
@@ -37,7 +38,7 @@ def mirrors(build: str):
         "lp_tcp_options": distributed.TcpOptions, "lp_sync_options": distributed.SyncOptions,
         "lp_sync_source": distributed.SyncSource, "lp_sync_report": distributed.RawSyncReport,
         "lp_megamoe_shape": megamoe.Shape, "lp_megamoe_tensor": megamoe.RawTensor, "lp_megamoe_weights": megamoe.Weights,
-        "lp_megamoe_io": megamoe.Io,
+        "lp_megamoe_io": megamoe.Io, "lp_moe_exchange": exchange.Exchange, "lp_moe_failure": exchange.Failure,
     }
 
 
