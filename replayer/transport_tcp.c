@@ -322,6 +322,10 @@ static lp_status open_hub(lp_tcp *t, const lp_tcp_options *o, int32_t *port, lp_
         fd = lp_socket_listen(NULL, o->port, port, err);
     if (fd < 0)
         return LP_E_IO;
+    if (!lp_socket_prepare(fd)) { /* one that was taken over may block */
+        close(fd);
+        return lp_fail(err, LP_E_IO, "cannot prepare the listening socket: %s", strerror(errno));
+    }
     const lp_hub_options hub = {.listener = fd,
                                 .servers = o->servers > 0 ? o->servers : 1,
                                 .join_ns = t->join_ns,

@@ -135,7 +135,7 @@ static void listen_anywhere(void)
 {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof at;
-    listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    listener = socket(AF_INET, SOCK_STREAM, 0);
     CHECK(listener >= 0 && bind(listener, (struct sockaddr *)&at, sizeof at) == 0 && listen(listener, 16) == 0 &&
               getsockname(listener, (struct sockaddr *)&at, &size) == 0,
           "cannot listen");
