@@ -59,10 +59,10 @@ static bool is_this_process(const uint8_t *row)
 
 static lp_status describe(lp_peer_memory *m, const char *terms, uint8_t **out, int64_t *bytes, lp_error *err)
 {
-    const size_t length = strlen(terms);
+    const size_t terms_bytes = strlen(terms) + 1;
     void *base = NULL;
     int64_t base_bytes = 0;
-    uint8_t *const row = lp_allocate_zero(m->alloc, FIXED + length);
+    uint8_t *const row = lp_allocate_zero(m->alloc, FIXED + terms_bytes);
     if (row == NULL)
         return lp_fail_memory(err);
     const int code = m->device.give(m->device.context, m->own, row + AT_HANDLE, &base, &base_bytes);
@@ -76,9 +76,9 @@ static lp_status describe(lp_peer_memory *m, const char *terms, uint8_t **out, i
     lp_wire_put_i64(row + AT_OFFSET, (char *)m->own - (char *)base);
     name_process(row);
     memcpy(row + AT_DEVICE, m->device.name, LP_IPC_DEVICE_BYTES);
-    memcpy(row + FIXED, terms, length);
+    memcpy(row + FIXED, terms, terms_bytes);
     *out = row;
-    *bytes = (int64_t)(FIXED + length);
+    *bytes = (int64_t)(FIXED + terms_bytes);
     return LP_OK;
 }
 
@@ -87,12 +87,12 @@ static lp_status compare(const lp_peer_memory *m, const lp_block *all, lp_error 
 {
     for (int32_t i = 0; i < m->round.world; i++) {
         const uint8_t *const row = all[i].data;
-        if (all[i].bytes < FIXED || all[i].bytes > FIXED + LP_PEER_TERMS_MAX || lp_wire_get_u32(row) != MAGIC)
+        if (all[i].bytes <= FIXED || all[i].bytes > FIXED + LP_PEER_TERMS_MAX + 1 || lp_wire_get_u32(row) != MAGIC ||
+            row[all[i].bytes - 1] != '\0')
             return lp_fail(err, LP_E_MISMATCH, "rank %d shares no memory", (int)i);
         const uint8_t *const first = all[0].data;
         if (all[i].bytes != all[0].bytes || memcmp(row + FIXED, first + FIXED, (size_t)(all[i].bytes - FIXED)) != 0)
-            return lp_fail(err, LP_E_MISMATCH, "rank %d has '%.*s', rank 0 has '%.*s'", (int)i,
-                           (int)(all[i].bytes - FIXED), (const char *)row + FIXED, (int)(all[0].bytes - FIXED),
+            return lp_fail(err, LP_E_MISMATCH, "rank %d has '%s', rank 0 has '%s'", (int)i, (const char *)row + FIXED,
                            (const char *)first + FIXED);
         const int64_t bytes = lp_wire_get_i64(row + AT_BYTES), wanted = lp_wire_get_i64(first + AT_BYTES);
         if (bytes != wanted)
