@@ -10,7 +10,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
-enum { BOXES = 8, MODES = 6, WALK_MAX = 1 << 14, MEMORY = 1 << 20, UNBOUNDED = 0xf8 };
+enum { BOXES = 8, MODES = 6, WALK_MAX = 1 << 14, LITTLE = 1 << 20, MUCH = 1 << 23 };
 
 /* Memory of which there are `left` bytes; what is freed does not come back, so that this bounds the work too. */
 static void *resize(void *context, void *old, size_t bytes)
@@ -104,10 +104,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     }
     const lp_map *map = NULL;
     lp_error err = {0};
-    size_t left = MEMORY;
-    const lp_alloc little = {.size = sizeof little, .context = &left, .resize = resize};
-    const lp_alloc *const alloc = data[0] < UNBOUNDED ? &little : NULL;
-    const lp_status status = lp_map_from_boxes(&map, elem[0], elem[1], boxes, box, alloc, &err);
+    size_t left = data[0] < 0xf8 ? LITTLE : MUCH;
+    const lp_alloc alloc = {.size = sizeof alloc, .context = &left, .resize = resize};
+    const lp_status status = lp_map_from_boxes(&map, elem[0], elem[1], boxes, box, &alloc, &err);
     if (status != LP_OK) {
         demand_error(status, &err);
         return 0;
@@ -117,6 +116,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         demand(w.bytes == map->dst_bytes);
     pieces_fold(map);
     shift_returns(map);
-    lp_map_free(map, alloc);
+    lp_map_free(map, &alloc);
     return 0;
 }
