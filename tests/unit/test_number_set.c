@@ -15,7 +15,6 @@ static void sets_hold_what_they_say(void **unused)
         {"1-6/4", 1u << 1 | 1u << 5},
         {"3,7-9", 1u << 3 | 7u << 7},
         {"0-20", (1u << 21) - 1},
-        {"", 0},
         {",2,,3,", 1u << 2 | 1u << 3},
         {"5-5", 1u << 5},
         {"100-9223372036854775807", 0},
@@ -34,7 +33,7 @@ static void nonsense_is_refused(void **unused)
 {
     (void)unused;
     static const char *const bad[] = {
-        "-1", "1-", "2-1", "1/0", "a", "1 ", "1-2-3", "1-9/", "/2", "--", "9223372036854775808", "0x10"};
+        "", "-1", "1-", "2-1", "1/0", "a", "1 ", "1-2-3", "1-9/", "/2", "--", "9223372036854775808", "0x10"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         lp_number_set set;
         lp_error err = {0};
