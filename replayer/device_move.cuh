@@ -9,7 +9,7 @@
 #include "replayer/device_cast.cuh"
 #include "replayer/device_program.h"
 
-enum { LP_BLOCK = 256 };
+enum { LP_BLOCK = 256, LP_WARPS = LP_BLOCK / 32 };
 
 /* What a tile's threads share: its descriptor, and where the tile begins. */
 struct tile_state {
@@ -125,6 +125,20 @@ __device__ __noinline__ void copy_long(char *dst, const char *src, uint32_t byte
     copy_piece<uint4>(dst + head, src + head, middle);
 }
 
+/* ---- a few bytes in one place, by one warp ---- */
+
+__device__ __forceinline__ void copy_small(char *dst, const char *src, uint32_t bytes)
+{
+    const uint32_t lane = threadIdx.x % 32;
+    const uint64_t all = reinterpret_cast<uintptr_t>(dst) | reinterpret_cast<uintptr_t>(src) | bytes;
+    if (all % 4 == 0)
+        for (uint32_t at = 4 * lane; at < bytes; at += 128)
+            *reinterpret_cast<uint32_t *>(dst + at) = *reinterpret_cast<const uint32_t *>(src + at);
+    else
+        for (uint32_t at = lane; at < bytes; at += 32)
+            dst[at] = src[at];
+}
+
 /* ---- some short runs ---- */
 
 template <class T> __device__ void copy_runs(const tile_state &t, char *dst, const char *src, uint32_t runs)
@@ -236,7 +250,7 @@ __device__ __noinline__ void move_words_unaligned(const tile_state &t, char *dst
 __device__ __forceinline__ uint64_t load_bytes(const char *from, int bytes)
 {
     uint64_t bits = 0;
-    if (reinterpret_cast<uintptr_t>(from) % bytes == 0)
+    if ((reinterpret_cast<uintptr_t>(from) & (bytes - 1)) == 0) /* of 1, 2, 4 or 8 */
         switch (bytes) {
         case 1:
             return *reinterpret_cast<const uint8_t *>(from);
@@ -254,7 +268,7 @@ __device__ __forceinline__ uint64_t load_bytes(const char *from, int bytes)
 
 __device__ __forceinline__ void store_bytes(char *to, uint64_t bits, int bytes)
 {
-    if (reinterpret_cast<uintptr_t>(to) % bytes == 0)
+    if ((reinterpret_cast<uintptr_t>(to) & (bytes - 1)) == 0)
         switch (bytes) {
         case 1:
             *reinterpret_cast<uint8_t *>(to) = static_cast<uint8_t>(bits);
@@ -271,6 +285,30 @@ __device__ __forceinline__ void store_bytes(char *to, uint64_t bits, int bytes)
         }
     for (int b = 0; b < bytes; b++)
         to[b] = static_cast<char>(bits >> (8 * b));
+}
+
+/* `count` elements in a row that are all `bits`. */
+__device__ __noinline__ void fill_piece(char *dst, uint64_t bits, uint32_t elem, uint32_t count)
+{
+    const uintptr_t at = reinterpret_cast<uintptr_t>(dst);
+    const uint32_t bytes = count * elem;
+    if ((at & (elem - 1)) != 0) {
+        for (uint32_t i = threadIdx.x; i < count; i += LP_BLOCK)
+            store_bytes(dst + i * elem, bits, elem);
+        return;
+    }
+    uint64_t pattern = elem < 8 ? bits & ((1ull << 8 * elem) - 1) : bits;
+    for (uint32_t width = elem; width < 8; width *= 2)
+        pattern |= pattern << 8 * width; /* eight bytes as they lie at any multiple of eight */
+    const uint32_t to_vector = static_cast<uint32_t>(-at & 15), head = to_vector < bytes ? to_vector : bytes;
+    const uint32_t vectors = (bytes - head) / 16, tail = head + 16 * vectors;
+    if (threadIdx.x < head)
+        dst[threadIdx.x] = static_cast<char>(pattern >> 8 * ((at + threadIdx.x) & 7));
+    if (threadIdx.x < bytes - tail)
+        dst[tail + threadIdx.x] = static_cast<char>(pattern >> 8 * ((at + tail + threadIdx.x) & 7));
+    ulonglong2 *middle = reinterpret_cast<ulonglong2 *>(dst + head);
+    for (uint32_t i = threadIdx.x; i < vectors; i += LP_BLOCK)
+        middle[i] = make_ulonglong2(pattern, pattern);
 }
 
 /* `count` elements of the tile's runs, each run of `run` elements; `src` NULL: a fill. */

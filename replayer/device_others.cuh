@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Everything that is neither rows nor words of the other two kernels: any run from a byte on, any address, any dtype. A
- * thread block takes a tile at a time; device_move.cuh has the ways in which it is moved.
+ * thread block takes a tile at a time, but a warp one that is a few bytes; device_move.cuh has the ways in which they
+ * are moved.
  */
 #ifndef LOADPLAN_DEVICE_OTHERS_CUH
 #define LOADPLAN_DEVICE_OTHERS_CUH
@@ -47,14 +48,18 @@ __device__ __noinline__ void move_other(const tile_state &t, uint32_t part, char
         const uint32_t count = static_cast<uint32_t>(d.run - first < piece ? d.run - first : piece);
         if (copies)
             copy_long(dst + first, src + first, count);
+        else if (fills)
+            fill_piece(dst + first * d.dst_elem, d.fill_bits, d.dst_elem, count);
         else
-            move_elements(t, dst + first * d.dst_elem, fills ? nullptr : src + first * d.src_elem, count, count);
+            move_elements(t, dst + first * d.dst_elem, src + first * d.src_elem, count, count);
         return;
     }
     const int64_t left = d.runs - static_cast<int64_t>(part) * d.tile_runs;
     const uint32_t runs = static_cast<uint32_t>(left < d.tile_runs ? left : d.tile_runs);
     if (copies)
         move_runs(t, dst, src, runs);
+    else if (fills && d.runs == 1)
+        fill_piece(dst, d.fill_bits, d.dst_elem, static_cast<uint32_t>(d.run));
     else
         move_elements(t, dst, fills ? nullptr : src, static_cast<uint32_t>(d.run), runs * static_cast<uint32_t>(d.run));
 }
@@ -74,35 +79,69 @@ __device__ __noinline__ void move_some_words(const tile_state &t, char *dst, con
         move_word_tile<uint16_t>(t, reinterpret_cast<uint16_t *>(buffer), dst, src);
 }
 
+struct other_shared {
+    tile_state t;
+    uint32_t buffer[LP_TILE_BUFFER];
+    work_item work[LP_WARPS];
+    bool is_left[LP_WARPS]; /* for the whole block */
+    uint32_t held;          /* number of the desc in t */
+};
+
+/* A tile by the whole block. */
+__device__ __forceinline__ void move_tile(other_shared &s, const lp_device_desc *desc, const work_item &w)
+{
+    static_assert(sizeof(lp_device_desc) % 8 == 0, "descriptors are read in words of 8 bytes");
+    tile_state &t = s.t;
+    if (w.desc != s.held) {
+        const uint64_t *from = reinterpret_cast<const uint64_t *>(&desc[w.desc]);
+        uint64_t *to = reinterpret_cast<uint64_t *>(&t.desc);
+        for (uint32_t j = threadIdx.x; j < sizeof(lp_device_desc) / 8; j += LP_BLOCK)
+            to[j] = from[j];
+        __syncthreads();
+        if (threadIdx.x == 0)
+            s.held = w.desc;
+    }
+    if (threadIdx.x == 0)
+        begin_tile(t, w.part);
+    __syncthreads();
+    char *to = reinterpret_cast<char *>(t.desc.dst) + t.dst;
+    const char *from = reinterpret_cast<const char *>(w.base) + t.src;
+    if (t.desc.move == LP_MOVE_WORDS)
+        move_some_words(t, to, from, s.buffer);
+    else
+        move_other(t, w.part, to, from);
+    __syncthreads(); /* the block is done with t and buffer */
+}
+
+/* Each warp looks at a tile of its own, and moves it where it is small; the block moves what is left. */
 __global__ void __launch_bounds__(LP_BLOCK, 3)
     move_others(const lp_device_desc *desc, const work_list work, const __grid_constant__ base_list bases)
 {
-    __shared__ tile_state t;
-    __shared__ uint32_t buffer[LP_TILE_BUFFER];
-    static_assert(sizeof(lp_device_desc) % 8 == 0, "descriptors are read in words of 8 bytes");
-    const lp_device_desc &d = t.desc;
-    uint32_t held = UINT32_MAX;
+    __shared__ other_shared s;
+    const uint32_t warp = threadIdx.x / 32;
     let_next_kernel_start();
-    for (uint32_t i = blockIdx.x; i < work.tiles; i += gridDim.x) {
-        const work_item w = fetch(work, bases, i);
-        __syncthreads(); /* the tile before is done with t and buffer */
-        if (w.desc != held) {
-            const uint64_t *from = reinterpret_cast<const uint64_t *>(&desc[w.desc]);
-            uint64_t *to = reinterpret_cast<uint64_t *>(&t.desc);
-            for (uint32_t j = threadIdx.x; j < sizeof(lp_device_desc) / 8; j += LP_BLOCK)
-                to[j] = from[j];
-            held = w.desc;
-            __syncthreads();
+    if (threadIdx.x == 0)
+        s.held = UINT32_MAX;
+    for (uint64_t at = blockIdx.x; at < work.tiles; at += static_cast<uint64_t>(LP_WARPS) * gridDim.x) {
+        const uint64_t mine = at + static_cast<uint64_t>(warp) * gridDim.x;
+        bool is_left = false;
+        if (mine < work.tiles) {
+            const work_item w = fetch(work, bases, static_cast<uint32_t>(mine));
+            is_left = w.shape != LP_SHAPE_SMALL;
+            if (!is_left)
+                copy_small(reinterpret_cast<char *>(desc[w.desc].dst),
+                           reinterpret_cast<const char *>(w.base) + desc[w.desc].src_off,
+                           static_cast<uint32_t>(desc[w.desc].run));
+            else if (threadIdx.x % 32 == 0)
+                s.work[warp] = w;
         }
-        if (threadIdx.x == 0)
-            begin_tile(t, w.part);
+        if (threadIdx.x % 32 == 0)
+            s.is_left[warp] = is_left;
         __syncthreads();
-        char *to = reinterpret_cast<char *>(d.dst) + t.dst;
-        const char *from = reinterpret_cast<const char *>(w.base) + t.src;
-        if (d.move == LP_MOVE_WORDS)
-            move_some_words(t, to, from, buffer);
-        else
-            move_other(t, w.part, to, from);
+        for (int k = 0; k < LP_WARPS; k++)
+            if (s.is_left[k])
+                move_tile(s, desc, s.work[k]);
+        __syncthreads(); /* before the next tiles are listed */
     }
     end_after_kernels_before();
 }

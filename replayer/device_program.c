@@ -267,6 +267,8 @@ static lp_status add_desc(lp_device_program *p, uint32_t item, const lp_step *st
     if (d->move == LP_MOVE_RUNS && run_bytes >= LP_ROW_BYTES &&
         ((d->src_align | d->dst_align) | (uint64_t)run_bytes) % 16 == 0)
         list = &p->rows;
+    else if (d->move == LP_MOVE_RUNS && d->runs == 1 && run_bytes <= LP_SMALL_BYTES)
+        d->shape = LP_SHAPE_SMALL;
     if (run_bytes >= LP_TILE_BYTES) {
         d->run_tiles = (uint32_t)((run_bytes + LP_TILE_BYTES - 1) / LP_TILE_BYTES);
         return add_tiles(p, list, item, d->runs * d->run_tiles, err);

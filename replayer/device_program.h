@@ -22,11 +22,15 @@ enum {
     LP_TILE_UNITS = 8,
     LP_TILE_BYTES = LP_UNIT_BYTES * LP_TILE_UNITS,
     LP_ROW_BYTES = 512,
+    LP_SMALL_BYTES = 512,                   /* of other tiles that one warp moves */
     LP_TILE_WORDS = 4096,                   /* elements of a transposed tile */
     LP_TILE_BUFFER = LP_TILE_WORDS * 9 / 8, /* room for them with padding */
     LP_TILE_ROWS = 256,
     LP_WORD_BUFFER = 20 << 10 /* bytes of a tile in the kernel for words, with the padding between rows */
 };
+
+/* The shape of tiles that are a few bytes in one place, such as scalars. */
+#define LP_SHAPE_SMALL UINT32_MAX
 
 /* How a box is moved. */
 typedef enum lp_device_class {
@@ -64,7 +68,7 @@ typedef struct lp_device_desc {
     uint32_t run_units;   /* rows: units of one run, when a run has at least a unit and less than a tile; else 0 */
     uint32_t unit_runs;   /* rows: runs of one unit, when a run has less than a unit; else 0 */
     uint32_t tile_count;  /* LP_MOVE_WORDS: elements of a whole tile */
-    uint32_t shape;       /* of the list of words: equal for descs that differ only in src_off and dst */
+    uint32_t shape;       /* of the list of words: equal for descs that differ only in src_off and dst; or SMALL */
     uint8_t move;         /* lp_device_class */
     uint8_t rank;
     uint8_t src_dtype, dst_dtype; /* of a cast */

@@ -116,6 +116,15 @@ static inline bool run_elements(const lp_device_desc *d, uint8_t *to, const uint
     return true;
 }
 
+/* What one warp copies of those. */
+static inline bool run_small_tile(const lp_device_desc *d, const uint8_t *base)
+{
+    if (d->move != LP_MOVE_RUNS || d->runs != 1 || d->run > LP_SMALL_BYTES)
+        return false;
+    memcpy((uint8_t *)(uintptr_t)d->dst, base + d->src_off, (size_t)d->run);
+    return true;
+}
+
 /* The kernel for all others, which also takes tiles of the other two lists where base pointers are not aligned. */
 static inline bool run_other_tile(const lp_device_desc *d, uint32_t part, const uint8_t *base)
 {

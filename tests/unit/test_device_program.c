@@ -16,7 +16,7 @@
 typedef struct bed {
     uint8_t *source, *arena, *wanted;
     random_plan plan;
-    long moves[5], tiles[3];
+    long moves[5], tiles[3], small;
 } bed;
 
 static lp_device_program *compile(const random_plan *p, uint8_t *arena)
@@ -50,8 +50,11 @@ static void run_list(bed *b, const lp_device_program *program, const lp_tile_lis
             done = run_row_tile(d, t->part, base);
         else if (kernel == 1 && is_aligned)
             done = run_word_tile(d, &program->shape[t->shape - 1], t->part, base);
+        else if (t->shape == LP_SHAPE_SMALL)
+            done = run_small_tile(d, base);
         else
             done = run_other_tile(d, t->part, base);
+        b->small += t->shape == LP_SHAPE_SMALL;
         assert_true(done);
     }
     b->tiles[kernel] += (long)list->count;
@@ -123,6 +126,7 @@ static void random_plans_give_the_bytes_of_their_maps(void **unused)
         assert_true(b.moves[m] > 0);
     for (int t = 0; t < 3; t++)
         assert_true(b.tiles[t] > 0);
+    assert_true(b.small > 0);
     free(b.source);
     free(b.arena);
     free(b.wanted);
