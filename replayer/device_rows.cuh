@@ -21,13 +21,14 @@ enum {
     LP_ROW_SHARED = LP_ROW_STAGES * LP_UNIT_BYTES
 };
 
-/* `runs` rows of `bytes` bytes. Where there are several, from and to are those of the desc's first row. */
+/* `runs` rows of `bytes` bytes, the next ones `from_pitch` and `to_pitch` bytes on. Where `desc` is not NONE rows lie
+ * otherwise: from and to are those of the desc's first row, `first` is the number of the unit's. */
 struct __align__(16) row_unit
 {
     const char *from;
     char *to;
-    uint32_t bytes, runs, desc;
-    uint32_t first; /* number of the first row, where there are several */
+    int64_t from_pitch, to_pitch;
+    uint32_t bytes, runs, desc, first;
 };
 
 /* Offset of a row on one side. */
@@ -59,7 +60,9 @@ __device__ __forceinline__ row_unit plan_unit(const lp_device_desc *desc, const 
     row_unit u;
     u.from = reinterpret_cast<const char *>(w.base) + d.src_off;
     u.to = reinterpret_cast<char *>(d.dst);
-    u.desc = w.desc;
+    u.desc = UINT32_MAX;
+    u.from_pitch = inner.src;
+    u.to_pitch = inner.dst;
     const bool is_small = d.rank <= 1 && run_count < 0x80000000;
     uint64_t first;
     int64_t inside = 0, runs = 1;
@@ -83,12 +86,14 @@ __device__ __forceinline__ row_unit plan_unit(const lp_device_desc *desc, const 
     u.first = static_cast<uint32_t>(first);
     u.from += inside;
     u.to += inside;
-    if (u.runs == 1 && is_small) {
+    if (is_small) {
         u.from += static_cast<int64_t>(first) * inner.src;
         u.to += static_cast<int64_t>(first) * inner.dst;
-    } else if (u.runs == 1) {
+    } else if (u.runs == 1 || first % inner.extent.value + u.runs <= inner.extent.value) {
         u.from += row_offset<true>(d, first);
         u.to += row_offset<false>(d, first);
+    } else {
+        u.desc = w.desc;
     }
     return u;
 }
@@ -142,8 +147,10 @@ __device__ __forceinline__ void read_unit(row_shared &s, unsigned char *buffer, 
             bulk_load(buffer, u.from, u.bytes, &s.full[stage]);
         return;
     }
-    for (uint32_t r = lane; r < u.runs; r += 32)
-        bulk_load(buffer + r * u.bytes, u.from + row_offset<true>(desc[u.desc], u.first + r), u.bytes, &s.full[stage]);
+    for (uint32_t r = lane; r < u.runs; r += 32) {
+        const int64_t off = u.desc == UINT32_MAX ? r * u.from_pitch : row_offset<true>(desc[u.desc], u.first + r);
+        bulk_load(buffer + r * u.bytes, u.from + off, u.bytes, &s.full[stage]);
+    }
 }
 
 __device__ __forceinline__ void write_unit(row_shared &s, const unsigned char *buffer, uint32_t stage, uint32_t phase,
@@ -152,8 +159,10 @@ __device__ __forceinline__ void write_unit(row_shared &s, const unsigned char *b
     const uint32_t lane = threadIdx.x % 32;
     barrier_wait(&s.full[stage], phase);
     if (u.runs > 1)
-        for (uint32_t r = lane; r < u.runs; r += 32)
-            bulk_store(u.to + row_offset<false>(desc[u.desc], u.first + r), buffer + r * u.bytes, u.bytes);
+        for (uint32_t r = lane; r < u.runs; r += 32) {
+            const int64_t off = u.desc == UINT32_MAX ? r * u.to_pitch : row_offset<false>(desc[u.desc], u.first + r);
+            bulk_store(u.to + off, buffer + r * u.bytes, u.bytes);
+        }
     else if (lane == 0)
         bulk_store(u.to, buffer, u.bytes);
     bulk_commit();
