@@ -14,7 +14,9 @@ lp_status lp_find_recorded(const lp_plan *plan, const lp_checkpoint *checkpoint,
                            const lp_checkpoint_tensor **out, lp_error *err)
 {
     const lp_checkpoint_tensor *want = lp_checkpoint_at(plan->catalogue, name);
-    const int64_t index = lp_checkpoint_find(checkpoint, want->name);
+    const bool is_alike = name < lp_checkpoint_count(checkpoint) && /* both in the order of names: often the same */
+                          strcmp(lp_checkpoint_at(checkpoint, name)->name, want->name) == 0;
+    const int64_t index = is_alike ? name : lp_checkpoint_find(checkpoint, want->name);
     if (index >= 0 && is_same(want, lp_checkpoint_at(checkpoint, index))) {
         *out = lp_checkpoint_at(checkpoint, index);
         return LP_OK;
@@ -30,10 +32,10 @@ lp_status lp_find_recorded(const lp_plan *plan, const lp_checkpoint *checkpoint,
 static int by_place(const void *a, const void *b)
 {
     const lp_read_name *x = a, *y = b;
-    if (x->tensor->file != y->tensor->file)
-        return x->tensor->file < y->tensor->file ? -1 : 1;
-    if (x->tensor->file_off != y->tensor->file_off)
-        return x->tensor->file_off < y->tensor->file_off ? -1 : 1;
+    if (x->file != y->file)
+        return x->file < y->file ? -1 : 1;
+    if (x->file_off != y->file_off)
+        return x->file_off < y->file_off ? -1 : 1;
     return x->entry < y->entry ? -1 : 1;
 }
 
@@ -49,7 +51,7 @@ lp_status lp_read_names(const lp_plan *plan, const lp_session *s, const lp_check
             continue;
         const lp_checkpoint_tensor *t;
         LP_TRY(lp_find_recorded(plan, checkpoint, e->name, &t, err));
-        list[n++] = (lp_read_name){i, t};
+        list[n++] = (lp_read_name){i, t->file, t->file_off, t};
         if (!e->reads)
             continue;
         if (t->file < 0 || t->file_off < 0) {

@@ -7,6 +7,8 @@
 
 typedef struct lp_read_name {
     uint32_t entry;
+    int32_t file; /* as the tensor has it, and file_off: they are sorted by these */
+    int64_t file_off;
     const lp_checkpoint_tensor *tensor; /* in the checkpoint at hand */
 } lp_read_name;
 
