@@ -93,6 +93,13 @@ lp_status lp_cold_ring_new(lp_cold_ring **out, const lp_cold_device *device, con
                            lp_error *err);
 void lp_cold_ring_free(lp_cold_ring *ring); /* NULL is allowed */
 
+typedef struct lp_cold_options lp_cold_options;
+
+/* Begins to take pinned memory and lanes for large loads of such options (NULL: the defaults), by a thread of its own:
+ * they are there when trace and checkpoint have been opened and the plan is bound. What fails is taken by the load,
+ * which has the error. */
+void lp_cold_ring_start(lp_cold_ring *ring, const lp_cold_options *options);
+
 /* Bytes a second from the pinned memory of an earlier load to its slots, in a few milliseconds; 0: it has none. */
 double lp_cold_ring_link_rate(lp_cold_ring *ring);
 
@@ -104,7 +111,7 @@ typedef enum lp_cold_reading {
     LP_COLD_READ_DIRECT  /* all directly, where the file system lets us */
 } lp_cold_reading;
 
-typedef struct lp_cold_options {
+struct lp_cold_options {
     lp_cold_ring *ring; /* NULL: one for this load */
     int64_t pinned;     /* most bytes of pinned host memory; 0: 128 MiB; at least 256 KiB are taken */
     int64_t staging; /* bytes of device memory in sixteen slots; 0: 1 GiB. More where a tensor is larger than a slot. */
@@ -114,7 +121,7 @@ typedef struct lp_cold_options {
     bool allow_fallbacks;
     int (*progress)(void *context, int64_t done, int64_t total); /* NULL, or called by the caller's thread */
     void *progress_context;
-} lp_cold_options;
+};
 
 typedef struct lp_cold_report {
     int64_t bytes_needed, bytes_read, reads; /* read: with the rest of the blocks of direct reads */

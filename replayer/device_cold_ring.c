@@ -76,6 +76,13 @@ void lp_cold_touch_end(lp_cold_touch *t)
 
 /* ---- what a load needs ---- */
 
+static void await_start(lp_cold_ring *ring)
+{
+    if (ring->is_starting)
+        pthread_join(ring->starter, NULL);
+    ring->is_starting = false;
+}
+
 lp_cold_sizes lp_cold_sizes_of(const lp_cold_options *o)
 {
     const int64_t pinned = o->pinned > 0 ? o->pinned : LP_COLD_PINNED;
@@ -171,10 +178,39 @@ static lp_status take_lanes(lp_cold_ring *ring, lp_error *err)
     return lp_cold_check(d, code, "set up lanes to the device", err);
 }
 
+/* ---- before the load ---- */
+
+static void *start(void *argument)
+{
+    lp_cold_ring *ring = argument;
+    const lp_cold_device *d = ring->device;
+    const lp_cold_sizes sizes = lp_cold_sizes_of(&(lp_cold_options){.pinned = ring->starts_with});
+    lp_cold_touch *touch = NULL;
+    lp_error err;
+    ring->chunk = sizes.chunk;
+    ring->buffers = sizes.buffers;
+    ring->slots = LP_COLD_SLOTS;
+    if (d->enter(d->context) != 0 || take_host(ring, &touch, &err) != LP_OK || take_lanes(ring, &err) != LP_OK)
+        lp_cold_touch_end(touch);
+    else
+        (void)lp_cold_ring_pin(ring, &touch, &err);
+    return NULL;
+}
+
+void lp_cold_ring_start(lp_cold_ring *ring, const lp_cold_options *options)
+{
+    await_start(ring);
+    ring->starts_with = options == NULL ? 0 : options->pinned;
+    ring->is_starting = lp_quiet_thread(&ring->starter, start, ring) == 0;
+}
+
+/* ---- the load ---- */
+
 lp_status lp_cold_ring_fit(lp_cold_ring *ring, const lp_cold_options *o, int64_t parts, int64_t chunks, int64_t batches,
                            int64_t slot, lp_cold_touch **touch, lp_error *err)
 {
     const lp_cold_sizes sizes = lp_cold_sizes_of(o);
+    await_start(ring);
     int64_t slots = slot > sizes.slot ? LP_COLD_LARGE_SLOTS : LP_COLD_SLOTS;
     if (slots > batches)
         slots = batches > 0 ? batches : 1;
@@ -226,6 +262,7 @@ void lp_cold_ring_free(lp_cold_ring *ring)
     if (ring == NULL)
         return;
     const lp_cold_device *d = ring->device;
+    await_start(ring);
     lp_cold_ring_wait(ring);
     for (int32_t i = 0; i < LP_COLD_BUFFERS_MOST; i++)
         d->mark_close(d->context, ring->copied[i]);
@@ -256,6 +293,7 @@ static bool copy_once(const lp_cold_ring *ring, int64_t bytes)
 
 double lp_cold_ring_link_rate(lp_cold_ring *ring)
 {
+    await_start(ring);
     const int64_t room = ring->slots_bytes < ring->host_bytes ? ring->slots_bytes : ring->host_bytes;
     double best = 0;
     if (!ring->is_pinned || room == 0)

@@ -35,6 +35,9 @@ struct lp_cold_ring {
     uint8_t *host_block, *host; /* as allocated; aligned and pinned */
     int64_t host_bytes;
     bool is_pinned;
+    pthread_t starter;
+    bool is_starting;    /* the starter is to be joined before anything above is looked at */
+    int64_t starts_with; /* bytes of pinned memory */
 };
 
 /* Takes what a load of so many parts, chunks and batches needs and the ring does not have: device memory and lanes, and

@@ -163,6 +163,54 @@ static void test_a_ring_is_kept(void **state)
     cold_close_bed(&b);
 }
 
+/* A ring that takes its memory while other things are done, with every call failing once, whoever makes it: what fails
+ * for the ring is taken again by the load. */
+static void test_a_ring_starts_early(void **state)
+{
+    cold_bed b;
+    host_device h;
+    lp_error err;
+    lp_cold_memory memory;
+    lp_plan *plan = NULL;
+    lp_cold_report r;
+    const lp_cold_device d = host_table(&h);
+    const lp_bind_options bind = {.platform = &b.platform, .threads = 1};
+    int loads = 0;
+    bool is_past = false;
+    (void)state;
+    cold_open_bed(&b);
+    lp_cold_options o = {.readers = 2, .pinned = 1, .staging = 8 * 4096};
+    assert_ok(&b.w, lp_cold_ring_new(&o.ring, &d, &b.platform, &b.w.err));
+    lp_cold_ring_start(o.ring, NULL);
+    assert_ok(&b.w, cold_try(&b, &d, &o, &r, &b.w.err)); /* the bytes are right */
+    assert_int_equal(r.pinned_bytes, LP_COLD_PINNED);
+    lp_cold_ring_free(o.ring);
+    assert_ok(&b.w, lp_cold_memory_take(&memory, &d, b.w.trace, NULL, &b.platform, &b.w.err));
+    assert_ok(&b.w, lp_bind(&plan, b.w.trace, NULL, memory.list, memory.count, &bind, &b.w.err));
+    for (int n = 0; !is_past; n += n < 12 ? 1 : 41) { /* the ring's calls, some of the load's */
+        assert_ok(&b.w, lp_cold_ring_new(&o.ring, &d, &b.platform, &b.w.err));
+        atomic_store(&h.calls, 0);
+        h.fail_at = n;
+        lp_cold_ring_start(o.ring, &o);
+        if (n % 3 == 0)
+            lp_cold_ring_start(o.ring, &o);
+        if (n != 7) { /* it may never be used */
+            const lp_status status = lp_cold_load(&d, plan, b.ck, &o, NULL, &err);
+            assert_true(status == LP_OK || status == LP_E_DEVICE);
+            loads += status == LP_OK;
+            is_past = atomic_load(&h.calls) <= n;
+            assert_true(!is_past || status == LP_OK);
+        }
+        lp_cold_ring_free(o.ring);
+        assert_int_equal(atomic_load(&h.blocks), 1); /* the destinations */
+    }
+    assert_true(loads > 1);
+    lp_plan_close(plan);
+    h.fail_at = -1;
+    lp_cold_memory_give_back(&memory);
+    cold_close_bed(&b);
+}
+
 /* Files that answer late, as those of a network do. */
 static void test_slow_files(void **state)
 {
@@ -291,6 +339,7 @@ int main(void)
         cmocka_unit_test(test_direct_reads),
         cmocka_unit_test(test_random_plans),
         cmocka_unit_test(test_a_ring_is_kept),
+        cmocka_unit_test(test_a_ring_starts_early),
         cmocka_unit_test(test_slow_files),
         cmocka_unit_test(test_faults_of_files),
         cmocka_unit_test(test_faults_of_the_device),
