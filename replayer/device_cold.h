@@ -83,6 +83,7 @@ enum {
     LP_COLD_CHUNK = 8 << 20,    /* what is copied at a time; a quarter of the pinned memory where that is less */
     LP_COLD_PINNED = 128 << 20, /* by default */
     LP_COLD_STAGING = 1 << 30,  /* of device memory, by default */
+    LP_COLD_UNDER_WAY = 32,     /* direct reads of 4 MiB, of all readers together, where there is a queue */
     LP_COLD_READERS_MOST = 64
 };
 
@@ -132,7 +133,7 @@ typedef struct lp_cold_report {
     int32_t readers, queues;            /* queues: of the readers that had several direct reads under way */
     int64_t nanoseconds;
     int64_t setup_nanoseconds;  /* before the first read, part of nanoseconds; and of that */
-    int64_t plan_nanoseconds;   /* choosing how files are read, and cutting batches */
+    int64_t plan_nanoseconds;   /* choosing how files are read, and cutting the first batches */
     int64_t derive_nanoseconds; /* behind the last read, part of nanoseconds too */
 } lp_cold_report;
 

@@ -218,7 +218,8 @@ static lp_status add_bytes(maker *m, int32_t file, int64_t file_off, uint8_t *st
         lp_cold_chunk *c = NULL;
         lp_cold_part *p = NULL;
         LP_TRY(open_chunk(m, &c, err));
-        const int64_t most = b->chunks <= FIRST_CHUNKS && b->chunk_bytes > FIRST_CHUNK ? FIRST_CHUNK : b->chunk_bytes;
+        const bool is_early = !b->follows && b->chunks <= FIRST_CHUNKS && b->chunk_bytes > FIRST_CHUNK;
+        const int64_t most = is_early ? FIRST_CHUNK : b->chunk_bytes;
         const int64_t at = is_direct ? place_direct(b, c, file, file_off) : place_cached(b, c, straight, to);
         if (at >= most) {
             m->has_chunk = false;
@@ -324,8 +325,6 @@ static lp_status add_name(maker *m, const lp_read_name *t, lp_error *err)
         LP_TRY(open_batch(m, err));
         at = slot_place(m, t, lo, hi);
     }
-    if (at + (hi - lo) > b->slot)
-        b->slot = align_up(at + (hi - lo), TENSOR_ALIGN);
     b->batch[b->batches - 1].used = at + (hi - lo);
     m->file = t->tensor->file;
     m->shift = at - lo - t->tensor->file_off;
@@ -337,16 +336,63 @@ static lp_status add_name(maker *m, const lp_read_name *t, lp_error *err)
     return LP_OK;
 }
 
+/* Makes slots as large as the largest tensor that must lie in one. */
+static lp_status fit_slot(maker *m, lp_error *err)
+{
+    lp_cold_batches *b = m->b;
+    for (int64_t i = 0; i < b->names; i++) {
+        const lp_entry *e = &m->plan->entry[b->name[i].entry];
+        bool has_steps;
+        if (e->need_hi - e->need_lo + BASE_ALIGN <= b->slot)
+            continue;
+        LP_TRY(device_ranges(m, e, &has_steps, err));
+        if (m->ranges.count == 0)
+            continue;
+        const int64_t lo = m->ranges.item[0].lo, bytes = m->ranges.item[m->ranges.count - 1].hi - lo;
+        const int64_t room = align_up(lo % BASE_ALIGN + bytes, TENSOR_ALIGN);
+        if (room > b->slot && (bytes <= m->target || straight_place(m->plan, e) == NULL))
+            b->slot = room;
+    }
+    return LP_OK;
+}
+
+static lp_status cut_names(maker *m, int64_t most, lp_error *err)
+{
+    lp_cold_batches *b = m->b;
+    while (b->cut < b->names && b->batches <= most)
+        LP_TRY(add_name(m, &b->name[b->cut++], err));
+    return LP_OK;
+}
+
 lp_status lp_cold_batches_make(lp_cold_batches *b, const lp_plan *plan, const lp_cold_files *files, int64_t slot,
-                               int64_t chunk_bytes, lp_error *err)
+                               int64_t chunk_bytes, int64_t most, lp_error *err)
 {
     maker m = {.b = b, .plan = plan, .files = files, .target = slot, .file = -1};
-    lp_status status = LP_OK;
-    b->slot = slot;
+    b->slot = b->target = slot;
     b->chunk_bytes = chunk_bytes;
     lp_ranges_init(&m.ranges, b->alloc);
-    for (int64_t i = 0; i < b->names && status == LP_OK; i++)
-        status = add_name(&m, &b->name[i], err);
+    lp_status status = fit_slot(&m, err);
+    if (status == LP_OK)
+        status = cut_names(&m, most, err);
+    lp_ranges_free(&m.ranges);
+    return status;
+}
+
+lp_status lp_cold_batches_rest(lp_cold_batches *rest, const lp_cold_batches *first, const lp_plan *plan,
+                               const lp_cold_files *files, lp_error *err)
+{
+    *rest = (lp_cold_batches){.alloc = first->alloc,
+                              .slot = first->slot,
+                              .target = first->target,
+                              .chunk_bytes = first->chunk_bytes,
+                              .name = first->name,
+                              .names = first->names,
+                              .cut = first->cut,
+                              .file_needed = first->file_needed,
+                              .follows = true};
+    maker m = {.b = rest, .plan = plan, .files = files, .target = first->target, .file = -1};
+    lp_ranges_init(&m.ranges, rest->alloc);
+    const lp_status status = cut_names(&m, INT64_MAX, err);
     lp_ranges_free(&m.ranges);
     return status;
 }
@@ -360,7 +406,9 @@ void lp_cold_batches_free(lp_cold_batches *b)
     lp_release(b->alloc, b->copy);
     lp_release(b->alloc, b->handle);
     lp_release(b->alloc, b->base);
-    lp_release(b->alloc, b->name);
-    lp_release(b->alloc, b->file_needed);
+    if (!b->follows) {
+        lp_release(b->alloc, b->name);
+        lp_release(b->alloc, b->file_needed);
+    }
     *b = (lp_cold_batches){.alloc = b->alloc};
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A cold start, planned: which bytes of which file go into which chunk of pinned memory, and from there to which place
- * in which slot. Flat tables, built once before the first read.
+ * in which slot. Flat tables. Those of the first batches are built before the first read, the others meanwhile.
  *
  * Which bytes are read. Through the page cache: exactly those that are needed; what follows one another in the file
  * comes with one call. Directly: the blocks of LP_COLD_BLOCK that hold them; needed bytes whose blocks touch come with
@@ -57,6 +57,7 @@ typedef struct lp_cold_batch {
 typedef struct lp_cold_batches {
     const lp_alloc *alloc;
     int64_t slot, chunk_bytes;
+    int64_t target; /* bytes of a batch, unless one tensor has more */
     lp_cold_batch *batch;
     lp_cold_chunk *chunk;
     lp_cold_part *part;
@@ -69,8 +70,9 @@ typedef struct lp_cold_batches {
     int64_t batch_capacity, chunk_capacity, part_capacity, read_capacity, copy_capacity, handle_capacity, base_capacity;
     int64_t bytes, straight_bytes; /* bytes: that are needed and go to the device */
     lp_read_name *name;            /* in file order */
-    int64_t names;
-    int64_t *file_needed; /* by file of the checkpoint: bytes at most; -1: the file is not needed */
+    int64_t names, cut;            /* cut: names that are in a batch, or need none */
+    int64_t *file_needed;          /* by file of the checkpoint: bytes at most; -1: the file is not needed */
+    bool follows;                  /* what stands above belongs to the batches before these */
 } lp_cold_batches;
 
 #define LP_COLD_NO_BYTES INT64_MIN
@@ -113,9 +115,13 @@ lp_status lp_cold_names_list(lp_cold_batches *b, const lp_plan *plan, const lp_c
 
 /* ---- device_cold_batches.c ---- */
 
-/* Cuts the listed names into batches of at most `slot` bytes, unless one tensor has more, and those into chunks. */
+/* Cuts the listed names into batches of at most `slot` bytes, unless one tensor has more, and those into chunks. Ends
+ * behind `most` batches, or a name more; INT64_MAX: not before the last name. b->slot is enough for all names. */
 lp_status lp_cold_batches_make(lp_cold_batches *b, const lp_plan *plan, const lp_cold_files *files, int64_t slot,
-                               int64_t chunk_bytes, lp_error *err);
+                               int64_t chunk_bytes, int64_t most, lp_error *err);
+/* The batches behind those of `first`, which must outlive them. */
+lp_status lp_cold_batches_rest(lp_cold_batches *rest, const lp_cold_batches *first, const lp_plan *plan,
+                               const lp_cold_files *files, lp_error *err);
 void lp_cold_batches_free(lp_cold_batches *b);
 
 /* ---- device_cold_derives.c: on the host, after everything has arrived ---- */

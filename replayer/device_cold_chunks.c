@@ -13,6 +13,34 @@ enum {
     POLLS = 200  /* looks for a copy to end before a reader sleeps until it does: waking up takes as long as a copy */
 };
 
+lp_cold_section *lp_cold_section_of_part(lp_cold_pipe *p, int64_t part)
+{
+    return &p->section[part < p->section[0].b->parts ? 0 : 1];
+}
+
+lp_cold_section *lp_cold_section_of_chunk(lp_cold_pipe *p, int64_t chunk)
+{
+    return &p->section[chunk < p->section[0].b->chunks ? 0 : 1];
+}
+
+lp_cold_section *lp_cold_section_of_batch(lp_cold_pipe *p, int64_t batch)
+{
+    return &p->section[batch < p->section[0].b->batches ? 0 : 1];
+}
+
+static lp_cold_flight *flight_of(lp_cold_pipe *p, int64_t chunk)
+{
+    const lp_cold_section *s = lp_cold_section_of_chunk(p, chunk);
+    return &s->flight[chunk - s->first_chunk];
+}
+
+/* Of a part, through all sections. */
+static int64_t chunk_of(lp_cold_pipe *p, int64_t part)
+{
+    const lp_cold_section *s = lp_cold_section_of_part(p, part);
+    return s->first_chunk + s->b->part[part - s->first_part].chunk;
+}
+
 uint8_t *lp_cold_slot_at(const lp_cold_pipe *p, int64_t batch)
 {
     return p->ring->slots_block + batch % p->ring->slots * p->ring->slot;
@@ -31,6 +59,7 @@ void lp_cold_pipe_fail(lp_cold_pipe *p, lp_status status, const lp_error *err)
         p->error = *err;
     }
     atomic_store(&p->is_ending, true);
+    pthread_cond_broadcast(&p->planned);
     pthread_cond_broadcast(&p->assigned);
     pthread_cond_broadcast(&p->sent);
     pthread_cond_broadcast(&p->pushed);
@@ -105,7 +134,7 @@ static lp_status assign_buffer(lp_cold_pipe *p, int64_t chunk, bool waits, lp_er
     if (buffer < 0)
         return LP_OK;
     pthread_mutex_lock(&p->lock);
-    atomic_store(&p->flight[chunk].buffer, buffer);
+    atomic_store(&flight_of(p, chunk)->buffer, buffer);
     p->assigned_count++;
     pthread_cond_broadcast(&p->assigned);
     pthread_mutex_unlock(&p->lock);
@@ -113,44 +142,58 @@ static lp_status assign_buffer(lp_cold_pipe *p, int64_t chunk, bool waits, lp_er
 }
 
 /* The buffer of a chunk whose first part another reader has. */
-static void follow_buffer(lp_cold_pipe *p, int64_t chunk)
+static void follow_buffer(lp_cold_pipe *p, lp_cold_flight *flight)
 {
-    for (int i = 0; i < SPINS && atomic_load(&p->flight[chunk].buffer) < 0; i++)
+    for (int i = 0; i < SPINS && atomic_load(&flight->buffer) < 0; i++)
         sched_yield();
-    if (atomic_load(&p->flight[chunk].buffer) >= 0)
+    if (atomic_load(&flight->buffer) >= 0)
         return;
     pthread_mutex_lock(&p->lock);
-    while (atomic_load(&p->flight[chunk].buffer) < 0 && !atomic_load(&p->is_ending))
+    while (atomic_load(&flight->buffer) < 0 && !atomic_load(&p->is_ending))
         pthread_cond_wait(&p->assigned, &p->lock);
     pthread_mutex_unlock(&p->lock);
 }
 
 /* ---- parts ---- */
 
-int64_t lp_cold_part_next(lp_cold_pipe *p)
+/* Of all sections so far; the lock is held. */
+static int64_t parts_planned(const lp_cold_pipe *p)
 {
+    const lp_cold_section *last = &p->section[p->sections - 1];
+    return last->first_part + last->b->parts;
+}
+
+int64_t lp_cold_part_next(lp_cold_pipe *p, bool waits)
+{
+    int64_t part = -1;
     pthread_mutex_lock(&p->lock);
-    const int64_t part = p->next_part < p->b->parts && !atomic_load(&p->is_ending) ? p->next_part++ : -1;
+    while (waits && p->next_part == parts_planned(p) && !p->is_planned && !atomic_load(&p->is_ending))
+        pthread_cond_wait(&p->planned, &p->lock);
+    if (p->next_part < parts_planned(p) && !atomic_load(&p->is_ending))
+        part = p->next_part++;
     pthread_mutex_unlock(&p->lock);
     return part;
 }
 
 lp_status lp_cold_part_buffer(lp_cold_pipe *p, int64_t part, bool waits, uint8_t **out, lp_error *err)
 {
-    const int64_t chunk = p->b->part[part].chunk;
-    if (part == p->b->chunk[chunk].first_part)
+    const lp_cold_section *s = lp_cold_section_of_part(p, part);
+    const int64_t chunk = chunk_of(p, part);
+    lp_cold_flight *flight = flight_of(p, chunk);
+    if (part - s->first_part == s->b->chunk[chunk - s->first_chunk].first_part)
         LP_TRY(assign_buffer(p, chunk, waits, err));
     else if (waits)
-        follow_buffer(p, chunk);
-    const int buffer = atomic_load(&p->flight[chunk].buffer);
+        follow_buffer(p, flight);
+    const int buffer = atomic_load(&flight->buffer);
     *out = buffer < 0 ? NULL : buffer_at(p, buffer);
     return LP_OK;
 }
 
-bool lp_cold_part_read(lp_cold_pipe *p, int64_t part)
+bool lp_cold_part_read(lp_cold_pipe *p, int64_t part, int64_t *chunk)
 {
+    *chunk = chunk_of(p, part);
     pthread_mutex_lock(&p->lock);
-    const bool is_last = --p->flight[p->b->part[part].chunk].missing == 0;
+    const bool is_last = --flight_of(p, *chunk)->missing == 0;
     pthread_mutex_unlock(&p->lock);
     return is_last;
 }
@@ -168,19 +211,19 @@ static bool is_slot_free(lp_cold_pipe *p, int64_t batch, bool waits)
     return is;
 }
 
-/* lane_lock is held. */
-static int copy_chunk(lp_cold_pipe *p, const lp_cold_chunk *c, int buffer)
+/* lane_lock is held; `batch` counts through all sections, c->batch does not. */
+static int copy_chunk(lp_cold_pipe *p, const lp_cold_batches *b, const lp_cold_chunk *c, int64_t batch, int buffer)
 {
     const lp_cold_device *d = p->device;
     const lp_cold_ring *ring = p->ring;
     int code = 0;
-    if (c->batch >= ring->slots)
-        code = d->lane_follow(d->context, ring->copy_lane, ring->slot_free[c->batch % ring->slots]);
-    if (code == 0 && p->b->copy[c->first_copy].straight != NULL) /* then all copies of the chunk are */
+    if (batch >= ring->slots)
+        code = d->lane_follow(d->context, ring->copy_lane, ring->slot_free[batch % ring->slots]);
+    if (code == 0 && b->copy[c->first_copy].straight != NULL) /* then all copies of the chunk are */
         code = d->lane_follow(d->context, ring->copy_lane, ring->cleared);
     for (int64_t i = c->first_copy; i < c->first_copy + c->copies && code == 0; i++) {
-        const lp_cold_copy *copy = &p->b->copy[i];
-        uint8_t *to = (copy->straight != NULL ? copy->straight : lp_cold_slot_at(p, c->batch)) + copy->to;
+        const lp_cold_copy *copy = &b->copy[i];
+        uint8_t *to = (copy->straight != NULL ? copy->straight : lp_cold_slot_at(p, batch)) + copy->to;
         code = d->copy(d->context, ring->copy_lane, to, copy->to_pitch, buffer_at(p, buffer) + copy->at, copy->at_pitch,
                        copy->bytes, copy->rows);
     }
@@ -193,16 +236,18 @@ static int copy_chunk(lp_cold_pipe *p, const lp_cold_chunk *c, int buffer)
 
 lp_status lp_cold_chunk_send(lp_cold_pipe *p, int64_t chunk, bool waits, bool *is_sent, lp_error *err)
 {
-    const lp_cold_chunk *c = &p->b->chunk[chunk];
-    *is_sent = is_slot_free(p, c->batch, waits);
+    const lp_cold_section *s = lp_cold_section_of_chunk(p, chunk);
+    const lp_cold_chunk *c = &s->b->chunk[chunk - s->first_chunk];
+    const int64_t batch = s->first_batch + c->batch;
+    *is_sent = is_slot_free(p, batch, waits);
     if (!*is_sent)
         return LP_OK;
     pthread_mutex_lock(&p->lane_lock);
-    const int code = copy_chunk(p, c, atomic_load(&p->flight[chunk].buffer));
+    const int code = copy_chunk(p, s->b, c, batch, atomic_load(&flight_of(p, chunk)->buffer));
     pthread_mutex_unlock(&p->lane_lock);
     LP_TRY(lp_cold_check(p->device, code, "copy to the device", err));
     pthread_mutex_lock(&p->lock);
-    if (--p->unsent[c->batch] == 0)
+    if (--s->unsent[c->batch] == 0)
         pthread_cond_signal(&p->sent);
     pthread_mutex_unlock(&p->lock);
     return LP_OK;

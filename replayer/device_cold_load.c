@@ -3,6 +3,8 @@
 #include "replayer/device_cold_pipe.h"
 #include "replayer/session.h"
 
+enum { BATCHES_FIRST = 4 }; /* 256 MiB by default: some milliseconds of reading, in which the others are planned */
+
 static lp_status check(const lp_plan *plan, const lp_cold_options *o, lp_cold_report *report, lp_error *err)
 {
     if (plan->is_meta)
@@ -38,12 +40,24 @@ typedef struct loading {
     const lp_checkpoint *checkpoint;
     const lp_cold_options *options;
     lp_cold_program *program;
-    lp_cold_batches batches;
+    lp_cold_batches batches, rest; /* the first ones, those that are planned while these are read */
     lp_cold_files files;
     lp_cold_ring *ring;
     lp_cold_touch *touch;
     lp_cold_pipe *pipe;
 } loading;
+
+/* At most about so many chunks behind those that are planned: a ring that is too small is slower, no more. */
+static int64_t chunks_to_come(const loading *l, int64_t chunk)
+{
+    const lp_cold_batches *b = &l->batches;
+    int64_t needed = 0;
+    if (b->cut == b->names)
+        return 0;
+    for (int32_t i = 0; i < lp_checkpoint_file_count(l->checkpoint); i++)
+        needed += b->file_needed[i] > 0 ? b->file_needed[i] : 0;
+    return needed / chunk + b->names - b->cut;
+}
 
 /* The program is made meanwhile. */
 static lp_status set_up(loading *l, lp_cold_report *report, lp_error *err)
@@ -55,9 +69,10 @@ static lp_status set_up(loading *l, lp_cold_report *report, lp_error *err)
     LP_TRY(lp_cold_program_start(&l->program, l->device, l->plan, err));
     LP_TRY(lp_cold_names_list(b, l->plan, l->checkpoint, err));
     LP_TRY(lp_cold_files_open(&l->files, &l->plan->platform, l->checkpoint, b->file_needed, o->reading, err));
-    LP_TRY(lp_cold_batches_make(b, l->plan, &l->files, sizes.slot, sizes.chunk, err));
+    LP_TRY(lp_cold_batches_make(b, l->plan, &l->files, sizes.slot, sizes.chunk, BATCHES_FIRST, err));
     report->plan_nanoseconds = lp_session_clock() - begin;
-    LP_TRY(lp_cold_ring_fit(l->ring, o, b->parts, b->chunks, b->batches, b->slot, &l->touch, err));
+    const int64_t more = chunks_to_come(l, sizes.chunk);
+    LP_TRY(lp_cold_ring_fit(l->ring, o, b->parts + more, b->chunks + more, b->batches + more, b->slot, &l->touch, err));
     LP_TRY(lp_cold_pipe_open(&l->pipe, l->ring, l->plan, b, o, err));
     LP_TRY(lp_cold_ring_pin(l->ring, &l->touch, err));
     report->setup_nanoseconds = lp_session_clock() - begin;
@@ -72,7 +87,7 @@ static lp_status load(loading *l, lp_cold_report *report, lp_error *err)
     void *program;
     LP_TRY(set_up(l, report, err));
     lp_plan_start_over(l->plan);
-    LP_TRY(lp_cold_pipe_run(l->pipe, &l->files, l->program, err));
+    LP_TRY(lp_cold_pipe_run(l->pipe, &l->files, l->program, &l->rest, err));
     const int64_t moved = lp_session_clock();
     LP_TRY(lp_cold_derives(l->device, l->plan, &l->files, report, err));
     report->derive_nanoseconds = lp_session_clock() - moved;
@@ -80,11 +95,11 @@ static lp_status load(loading *l, lp_cold_report *report, lp_error *err)
     LP_TRY(lp_cold_program_wait(l->program, &program, err)); /* it is made */
     l->plan->is_all_dirty = false;
     report->device_bytes = l->ring->slots * l->ring->slot + l->device->program_bytes(l->device->context, program);
-    report->bytes_needed += b->bytes; /* after those of derives */
-    report->bytes_straight = b->straight_bytes;
-    report->reads = b->reads;
+    report->bytes_needed += b->bytes + l->rest.bytes; /* after those of derives */
+    report->bytes_straight = b->straight_bytes + l->rest.straight_bytes;
+    report->reads = b->reads + l->rest.reads;
     report->names = b->names;
-    report->batches = b->batches;
+    report->batches = b->batches + l->rest.batches;
     report->queues = lp_cold_pipe_queues(l->pipe);
     count_written(l->plan, report);
     return LP_OK;
@@ -98,7 +113,8 @@ lp_status lp_cold_load(const lp_cold_device *device, lp_plan *plan, const lp_che
                  .plan = plan,
                  .checkpoint = checkpoint,
                  .options = options == NULL ? &none : options,
-                 .batches = {.alloc = plan->platform.alloc}};
+                 .batches = {.alloc = plan->platform.alloc},
+                 .rest = {.alloc = plan->platform.alloc, .follows = true}};
     lp_cold_report own, *r = report == NULL ? &own : report;
     const int64_t begin = lp_session_clock();
     *r = (lp_cold_report){0};
@@ -114,6 +130,7 @@ lp_status lp_cold_load(const lp_cold_device *device, lp_plan *plan, const lp_che
     lp_cold_program_close(l.program);
     lp_cold_files_count(&l.files, r);
     lp_cold_files_close(&l.files);
+    lp_cold_batches_free(&l.rest);
     lp_cold_batches_free(&l.batches);
     if (l.options->ring == NULL)
         lp_cold_ring_free(l.ring);

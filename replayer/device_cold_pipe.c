@@ -14,6 +14,31 @@
 
 /* ---- the owner ---- */
 
+/* Makes what readers and owner note of batches; whoever calls says when readers may see them. */
+static lp_status add_section(lp_cold_pipe *p, const lp_cold_batches *b, lp_error *err)
+{
+    lp_cold_section *s = &p->section[p->sections];
+    if (p->sections > 0) {
+        const lp_cold_section *before = s - 1;
+        s->first_part = before->first_part + before->b->parts;
+        s->first_chunk = before->first_chunk + before->b->chunks;
+        s->first_batch = before->first_batch + before->b->batches;
+    }
+    s->b = b;
+    s->flight = lp_allocate(p->alloc, ((size_t)b->chunks + 1) * sizeof *s->flight);
+    s->unsent = lp_allocate(p->alloc, ((size_t)b->batches + 1) * sizeof *s->unsent);
+    if (s->flight == NULL || s->unsent == NULL ||
+        !lp_grow(p->alloc, (void **)&p->data, &p->data_room, b->most_items + 1, sizeof *p->data))
+        return lp_fail_memory(err);
+    for (int64_t c = 0; c < b->chunks; c++) {
+        atomic_init(&s->flight[c].buffer, -1);
+        s->flight[c].missing = b->chunk[c].parts;
+    }
+    for (int64_t i = 0; i < b->batches; i++)
+        s->unsent[i] = b->batch[i].chunks;
+    return LP_OK;
+}
+
 static lp_status start_readers(lp_cold_pipe *p, lp_error *err)
 {
     for (; p->started < p->ring->readers; p->started++) {
@@ -28,8 +53,9 @@ static lp_status start_readers(lp_cold_pipe *p, lp_error *err)
 /* Until all chunks of a batch are on their lane; false when the pipe is ending. */
 static bool wait_for_batch(lp_cold_pipe *p, int64_t number)
 {
+    const lp_cold_section *s = lp_cold_section_of_batch(p, number);
     pthread_mutex_lock(&p->lock);
-    while (p->unsent[number] > 0 && !atomic_load(&p->is_ending))
+    while (s->unsent[number - s->first_batch] > 0 && !atomic_load(&p->is_ending))
         pthread_cond_wait(&p->sent, &p->lock);
     pthread_mutex_unlock(&p->lock);
     return !atomic_load(&p->is_ending);
@@ -39,15 +65,16 @@ static lp_status push_batch(lp_cold_pipe *p, int64_t number, lp_error *err)
 {
     const lp_cold_device *d = p->device;
     const lp_cold_ring *ring = p->ring;
-    const lp_cold_batch *batch = &p->b->batch[number];
-    const int64_t *base = p->b->base + batch->first_item;
+    const lp_cold_section *s = lp_cold_section_of_batch(p, number);
+    const lp_cold_batch *batch = &s->b->batch[number - s->first_batch];
+    const int64_t *base = s->b->base + batch->first_item;
     void *full = ring->slot_full[number % ring->slots];
     for (int64_t i = 0; i < batch->items; i++)
         p->data[i] = base[i] == LP_COLD_NO_BYTES ? NULL : lp_cold_slot_at(p, number) + base[i];
     LP_TRY(lp_cold_check(d, d->mark_set(d->context, full, ring->copy_lane), "mark a slot", err));
     LP_TRY(lp_cold_check(d, d->lane_follow(d->context, ring->push_lane, full), "follow copies to the device", err));
     if (batch->items > 0)
-        LP_TRY(d->program_push(d->context, p->program, p->b->handle + batch->first_item, p->data, batch->items,
+        LP_TRY(d->program_push(d->context, p->program, s->b->handle + batch->first_item, p->data, batch->items,
                                ring->push_lane, err));
     LP_TRY(lp_cold_check(d, d->mark_set(d->context, ring->slot_free[number % ring->slots], ring->push_lane),
                          "mark a slot", err));
@@ -63,18 +90,35 @@ static lp_status push_all(lp_cold_pipe *p, lp_error *err)
 {
     const lp_cold_device *d = p->device;
     const lp_cold_options *o = p->options;
-    int64_t done = 0;
+    int64_t number = 0, done = 0, total = 0;
+    for (int32_t i = 0; i < p->sections; i++)
+        total += p->section[i].b->bytes;
     LP_TRY(lp_cold_program_wait(p->maker, &p->program, err));
     LP_TRY(d->program_fill(d->context, p->program, p->ring->push_lane, err));
-    for (int64_t i = 0; i < p->b->batches; i++) {
-        if (!wait_for_batch(p, i))
-            return LP_E_IO; /* the pipe has the error */
-        LP_TRY(push_batch(p, i, err));
-        done += p->b->batch[i].bytes;
-        if (o->progress != NULL && o->progress(o->progress_context, done, p->b->bytes) != 0)
-            return lp_fail(err, LP_E_IO, "reading was stopped by the caller");
-    }
+    for (int32_t i = 0; i < p->sections; i++)
+        for (int64_t k = 0; k < p->section[i].b->batches; k++, number++) {
+            if (!wait_for_batch(p, number))
+                return LP_E_IO; /* the pipe has the error */
+            LP_TRY(push_batch(p, number, err));
+            done += p->section[i].b->batch[k].bytes;
+            if (o->progress != NULL && o->progress(o->progress_context, done, total) != 0)
+                return lp_fail(err, LP_E_IO, "reading was stopped by the caller");
+        }
     return lp_cold_check(d, d->lane_wait(d->context, p->ring->push_lane), "load on the device", err);
+}
+
+/* Plans the rest while the first batches are read. */
+static lp_status plan_rest(lp_cold_pipe *p, lp_cold_batches *rest, lp_error *err)
+{
+    const lp_cold_batches *first = p->section[0].b;
+    LP_TRY(lp_cold_batches_rest(rest, first, p->plan, p->files, err));
+    LP_TRY(add_section(p, rest, err));
+    pthread_mutex_lock(&p->lock);
+    p->sections = 2;
+    p->is_planned = true;
+    pthread_cond_broadcast(&p->planned);
+    pthread_mutex_unlock(&p->lock);
+    return LP_OK;
 }
 
 /* Copies straight into storages follow the mark, pushes the lane. */
@@ -90,13 +134,16 @@ static lp_status clear(const lp_cold_pipe *p, lp_error *err)
     return lp_cold_check(d, code, "clear device memory", err);
 }
 
-lp_status lp_cold_pipe_run(lp_cold_pipe *p, const lp_cold_files *files, lp_cold_program *program, lp_error *err)
+lp_status lp_cold_pipe_run(lp_cold_pipe *p, const lp_cold_files *files, lp_cold_program *program, lp_cold_batches *rest,
+                           lp_error *err)
 {
     lp_error own = {.code = LP_OK};
     p->files = files;
     p->maker = program;
     LP_TRY(clear(p, err));
     lp_status status = start_readers(p, &own);
+    if (status == LP_OK && !p->is_planned)
+        status = plan_rest(p, rest, &own);
     if (status == LP_OK)
         status = push_all(p, &own);
     if (status != LP_OK)
@@ -124,32 +171,26 @@ lp_status lp_cold_pipe_open(lp_cold_pipe **out, lp_cold_ring *ring, const lp_pla
     p->device = ring->device;
     p->plan = plan;
     p->alloc = plan->platform.alloc;
-    p->b = batches;
     p->options = options;
     p->ring = ring;
     pthread_mutex_init(&p->lock, NULL); /* default attributes: these cannot fail on Linux */
     pthread_mutex_init(&p->lane_lock, NULL);
+    pthread_cond_init(&p->planned, NULL);
     pthread_cond_init(&p->assigned, NULL);
     pthread_cond_init(&p->sent, NULL);
     pthread_cond_init(&p->pushed, NULL);
     atomic_init(&p->is_ending, false);
     atomic_init(&p->queues, 0);
     atomic_init(&p->has_told, false);
-    p->data = lp_allocate(p->alloc, ((size_t)batches->most_items + 1) * sizeof *p->data);
-    p->flight = lp_allocate(p->alloc, ((size_t)batches->chunks + 1) * sizeof *p->flight);
-    p->unsent = lp_allocate(p->alloc, ((size_t)batches->batches + 1) * sizeof *p->unsent);
-    if (p->data == NULL || p->flight == NULL || p->unsent == NULL) {
-        lp_cold_pipe_close(p);
-        return lp_fail_memory(err);
-    }
-    for (int64_t c = 0; c < batches->chunks; c++) {
-        atomic_init(&p->flight[c].buffer, -1);
-        p->flight[c].missing = batches->chunk[c].parts;
-    }
-    for (int64_t i = 0; i < batches->batches; i++)
-        p->unsent[i] = batches->batch[i].chunks;
     for (int i = (int)ring->buffers - 1; i >= 0; i--)
         p->free[p->free_count++] = i;
+    const lp_status status = add_section(p, batches, err);
+    if (status != LP_OK) {
+        lp_cold_pipe_close(p);
+        return status;
+    }
+    p->sections = 1;
+    p->is_planned = batches->cut == batches->names;
     *out = p;
     return LP_OK;
 }
@@ -159,13 +200,16 @@ void lp_cold_pipe_close(lp_cold_pipe *p)
     if (p == NULL)
         return;
     lp_cold_ring_wait(p->ring);
+    pthread_cond_destroy(&p->planned);
     pthread_cond_destroy(&p->assigned);
     pthread_cond_destroy(&p->sent);
     pthread_cond_destroy(&p->pushed);
     pthread_mutex_destroy(&p->lane_lock);
     pthread_mutex_destroy(&p->lock);
     lp_release(p->alloc, (void *)p->data);
-    lp_release(p->alloc, p->flight);
-    lp_release(p->alloc, p->unsent);
+    for (int i = 0; i < 2; i++) {
+        lp_release(p->alloc, p->section[i].flight);
+        lp_release(p->alloc, p->section[i].unsent);
+    }
     lp_release(p->alloc, p);
 }

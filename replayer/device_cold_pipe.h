@@ -20,14 +20,16 @@ void lp_cold_program_close(lp_cold_program *p); /* NULL is allowed; what it laun
 
 typedef struct lp_cold_pipe lp_cold_pipe;
 
-/* The ring fits the batches; `plan` is bound to the device. */
+/* The ring fits the batches, which may be the first ones only; `plan` is bound to the device. */
 lp_status lp_cold_pipe_open(lp_cold_pipe **out, lp_cold_ring *ring, const lp_plan *plan, const lp_cold_batches *batches,
                             const lp_cold_options *options, lp_error *err);
 void lp_cold_pipe_close(lp_cold_pipe *pipe); /* NULL is allowed; waits for the device */
 
-/* Clears the storages, fills, reads and moves everything; returns when the device has done it. The program is waited
- * for when the readers have been started. */
-lp_status lp_cold_pipe_run(lp_cold_pipe *pipe, const lp_cold_files *files, lp_cold_program *program, lp_error *err);
+/* Clears the storages, fills, reads and moves everything; returns when the device has done it. When the readers have
+ * been started, the batches that are still to be planned are, into *rest, which outlives the pipe, and the program is
+ * waited for. */
+lp_status lp_cold_pipe_run(lp_cold_pipe *pipe, const lp_cold_files *files, lp_cold_program *program,
+                           lp_cold_batches *rest, lp_error *err);
 int32_t lp_cold_pipe_queues(const lp_cold_pipe *pipe); /* readers that had one */
 
 #endif

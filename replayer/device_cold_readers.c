@@ -8,15 +8,15 @@
 #include "replayer/device_cold_chunks.h"
 
 enum {
-    UNDER_WAY_ALL = 32, /* parts of direct reads, of all readers together: 128 MiB */
-    UNDER_WAY_MOST = 16 /* of one reader */
+    UNDER_WAY_MOST = 16 /* parts of direct reads, of one reader */
 };
 
 /* A part that is being read, one read after another. */
 typedef struct reading {
     bool is_used;
-    int64_t part, at; /* at: number of the read at hand */
-    int64_t done;     /* bytes of it */
+    int64_t part;
+    const lp_cold_read *read, *end; /* the read at hand, and behind the last one of the part */
+    int64_t done;                   /* bytes of it */
     uint8_t *buffer;
 } reading;
 
@@ -60,7 +60,7 @@ static bool open_queue(work *w)
 /* Whether the rest of the read at hand was given to the queue. */
 static bool start_read(work *w, reading *x)
 {
-    const lp_cold_read *r = &w->p->b->read[x->at];
+    const lp_cold_read *r = x->read;
     const lp_cold_file *file = &w->p->files->file[r->file];
     uint8_t *to = x->buffer + r->at + x->done;
     if (w->table == NULL || w->depth == 0 || r->room == 0 || file->direct_fd < 0 || atomic_load(&file->is_refused) ||
@@ -89,9 +89,9 @@ static void add_full(work *w, int64_t chunk)
 static lp_status read_on(work *w, reading *x, lp_error *err)
 {
     lp_cold_pipe *p = w->p;
-    const lp_cold_part *part = &p->b->part[x->part];
-    for (; x->at < part->first_read + part->reads; x->at++, x->done = 0) {
-        const lp_cold_read *r = &p->b->read[x->at];
+    int64_t chunk;
+    for (; x->read < x->end; x->read++, x->done = 0) {
+        const lp_cold_read *r = x->read;
         if (x->done >= r->bytes)
             continue;
         if (start_read(w, x))
@@ -100,8 +100,8 @@ static lp_status read_on(work *w, reading *x, lp_error *err)
                                   r->bytes - x->done, r->room > 0 ? r->room - x->done : 0, err));
     }
     x->is_used = false;
-    if (lp_cold_part_read(p, x->part))
-        add_full(w, part->chunk);
+    if (lp_cold_part_read(p, x->part, &chunk))
+        add_full(w, chunk);
     return LP_OK;
 }
 
@@ -114,7 +114,7 @@ static lp_status finish_read(work *w, lp_error *err)
     w->table->wait(w->table->context, w->queue, &tag, &got);
     w->under_way--;
     reading *x = tag;
-    const lp_cold_read *r = &w->p->b->read[x->at];
+    const lp_cold_read *r = x->read;
     if (got > 0) {
         x->done += got;
         lp_cold_files_note(w->p->files, r->file, got);
@@ -141,14 +141,17 @@ static lp_status begin_parts(work *w, lp_error *err)
     while (w->full_count == 0 && (w->under_way == 0 || w->under_way < w->depth)) {
         uint8_t *buffer = NULL;
         if (w->held < 0)
-            w->held = lp_cold_part_next(p);
+            w->held = lp_cold_part_next(p, w->under_way == 0);
         if (w->held < 0)
             return LP_OK;
         LP_TRY(lp_cold_part_buffer(p, w->held, w->under_way == 0, &buffer, err));
         if (buffer == NULL)
             return LP_OK;
         reading *x = free_reading(w);
-        *x = (reading){.is_used = true, .part = w->held, .at = p->b->part[w->held].first_read, .buffer = buffer};
+        const lp_cold_section *s = lp_cold_section_of_part(p, w->held);
+        const lp_cold_part *part = &s->b->part[w->held - s->first_part];
+        const lp_cold_read *first = &s->b->read[part->first_read];
+        *x = (reading){.is_used = true, .part = w->held, .read = first, .end = first + part->reads, .buffer = buffer};
         w->held = -1;
         LP_TRY(read_on(w, x, err));
     }
@@ -185,7 +188,7 @@ void *lp_cold_reader_run(void *reader)
 {
     lp_cold_pipe *p = ((lp_cold_reader *)reader)->pipe;
     lp_error err = {.code = LP_OK};
-    const int32_t share = UNDER_WAY_ALL / p->ring->readers;
+    const int32_t share = LP_COLD_UNDER_WAY / p->ring->readers;
     work w = {.p = p, .table = table_of(p), .held = -1};
     w.depth = share < 1 ? 1 : share > UNDER_WAY_MOST ? UNDER_WAY_MOST : share;
     lp_status status = lp_cold_check(p->device, p->device->enter(p->device->context), "use the device", &err);

@@ -93,7 +93,7 @@ static inline double cold_run_raw(const cold_run *r, int32_t readers)
     int *fd = calloc((size_t)files + 1, sizeof *fd);
     GOOD(lp_cold_names_list(&b, r->plan, r->checkpoint, &err));
     GOOD(lp_cold_files_open(&f, &platform, r->checkpoint, b.file_needed, LP_COLD_READ_DIRECT, &err));
-    GOOD(lp_cold_batches_make(&b, r->plan, &f, LP_COLD_STAGING / 16, LP_COLD_CHUNK, &err));
+    GOOD(lp_cold_batches_make(&b, r->plan, &f, LP_COLD_STAGING / 16, LP_COLD_CHUNK, INT64_MAX, &err));
     for (int32_t i = 0; i < files; i++)
         fd[i] = f.file[i].direct_fd;
     raw_reads raw = {.b = &b, .fd = fd};
