@@ -2,18 +2,29 @@
 /*
  * Cold starts into device memory against the link, or against the disk.
  *
- *   bench_cold TRACE CHECKPOINT [--rank N] [--readers N] [--pinned BYTES] [--starts N] [--disk] [--sums]
+ *   bench_cold TRACE CHECKPOINT... [--rank N] [--readers N] [--pinned BYTES] [--staging BYTES] [--starts N]
+ * [--no-queue] [--calls]
+ * [--sums]
+ *              [--disk [--depth N]]
  *
  * The first start begins with an existing context and holds everything: opening trace and checkpoint, destinations,
  * binding, pinned memory, program, reading. Later ones keep destinations, plan and ring, as a process does that loads
  * several ranks. The ceiling is a pinned buffer copied as often as gives the bytes of the load, in this run. Files are
  * read as they are found: read them once before, or keep them in tmpfs.
  *
- * --disk empties the page cache before each start, and takes turns with bare direct reads of the same ranges in the
- * same chunks by as many threads. Needs root. --sums prints what tests/bench/cold_peers.py compares with.
+ * --disk empties the page cache before every read of the files, and takes turns with bare direct reads of the same
+ * ranges, by as many threads with --depth reads under way for each (0: one pread after another; default: as many as a
+ * load has). Who comes first changes from start to start. With several checkpoints, copies of one another, start i
+ * loads number 2 i and reads number 2 i + 1, from the beginning again where there are fewer: what the host of a virtual
+ * disk keeps of one is of no use to the other. Needs root.
+ * --no-queue: direct reads one after another for each thread. --calls: what calls of the device took in each start.
+ * --sums prints what tests/bench/cold_peers.py compares with.
  */
 #include "cold_bench.h"
 
+#include "replayer/session.h"
+
+#include <errno.h>
 #include <getopt.h>
 
 static void drop_caches(void)
@@ -60,17 +71,20 @@ static void print(const char *what, double seconds, const lp_cold_report *r, dou
 }
 
 typedef struct settings {
-    int32_t rank, readers, starts;
-    int64_t pinned;
-    bool is_disk, sums;
+    int32_t rank, readers, starts, depth;
+    int64_t pinned, staging;
+    bool is_disk, sums, no_queue, calls;
+    char **checkpoint;
+    int32_t checkpoints;
 } settings;
 
 static settings parse(int argc, char **argv)
 {
     static const struct option options[] = {
-        {"rank", 1, NULL, 'r'}, {"readers", 1, NULL, 'j'}, {"pinned", 1, NULL, 'p'}, {"starts", 1, NULL, 'n'},
-        {"disk", 0, NULL, 'd'}, {"sums", 0, NULL, 's'},    {NULL, 0, NULL, 0}};
-    settings s = {.starts = 5};
+        {"rank", 1, NULL, 'r'},  {"readers", 1, NULL, 'j'}, {"pinned", 1, NULL, 'p'},   {"starts", 1, NULL, 'n'},
+        {"disk", 0, NULL, 'd'},  {"sums", 0, NULL, 's'},    {"no-queue", 0, NULL, 'q'}, {"calls", 0, NULL, 'c'},
+        {"depth", 1, NULL, 'e'}, {"staging", 1, NULL, 'g'}, {NULL, 0, NULL, 0}};
+    settings s = {.starts = 5, .depth = LP_COLD_UNDER_WAY / 16};
     for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;)
         switch (c) {
         case 'r':
@@ -91,16 +105,161 @@ static settings parse(int argc, char **argv)
         case 's':
             s.sums = true;
             break;
+        case 'q':
+            s.no_queue = true;
+            break;
+        case 'c':
+            s.calls = true;
+            break;
+        case 'g':
+            s.staging = atoll(optarg);
+            break;
+        case 'e':
+            s.depth = atoi(optarg);
+            break;
         default:
             exit(2);
         }
-    if (argc - optind != 2 || s.starts < 1 || s.starts > STARTS_MOST) {
-        fputs("usage: bench_cold TRACE CHECKPOINT [--rank N] [--readers N] [--pinned BYTES] [--starts N] [--disk] "
-              "[--sums]\n",
+    s.checkpoint = argv + optind + 1;
+    s.checkpoints = argc - optind - 1;
+    if (s.checkpoints < 1 || s.checkpoints > STARTS_MOST || s.starts < 1 || s.starts > STARTS_MOST || s.depth < 0 ||
+        s.depth > BARE_MOST) {
+        fputs("usage: bench_cold TRACE CHECKPOINT... [--rank N] [--readers N] [--pinned BYTES] [--staging BYTES] "
+              "[--starts N] "
+              "[--no-queue] [--calls] [--sums] [--disk [--depth N]]\n",
               stderr);
         exit(2);
     }
     return s;
+}
+
+/* ---- what calls of the device take ---- */
+
+enum { CALL_KINDS = 7 };
+static const char *const call_name[CALL_KINDS] = {"allocate", "pin",  "lanes and marks", "program",
+                                                  "clear",    "push", "first copy"};
+static lp_cold_device real;
+static _Atomic int64_t call_ns[CALL_KINDS];
+
+static void timed(int kind, int64_t begin)
+{
+    (void)atomic_fetch_add(&call_ns[kind], lp_session_clock() - begin);
+}
+
+static int timed_allocate(void *context, int64_t bytes, void **out)
+{
+    const int64_t begin = lp_session_clock();
+    const int code = real.allocate(context, bytes, out);
+    timed(0, begin);
+    return code;
+}
+
+static int timed_pin(void *context, void *host, int64_t bytes)
+{
+    const int64_t begin = lp_session_clock();
+    const int code = real.pin(context, host, bytes);
+    timed(1, begin);
+    return code;
+}
+
+static int timed_lane(void *context, void **lane)
+{
+    const int64_t begin = lp_session_clock();
+    const int code = real.lane_open(context, lane);
+    timed(2, begin);
+    return code;
+}
+
+static int timed_mark(void *context, void **mark)
+{
+    const int64_t begin = lp_session_clock();
+    const int code = real.mark_open(context, mark);
+    timed(2, begin);
+    return code;
+}
+
+static lp_status timed_program(void *context, void **program, const lp_plan *plan, lp_error *err)
+{
+    const int64_t begin = lp_session_clock();
+    const lp_status status = real.program_open(context, program, plan, err);
+    timed(3, begin);
+    return status;
+}
+
+static int timed_clear(void *context, void *lane, void *device, int64_t bytes)
+{
+    const int64_t begin = lp_session_clock();
+    const int code = real.clear(context, lane, device, bytes);
+    timed(4, begin);
+    return code;
+}
+
+static lp_status timed_push(void *context, void *program, const lp_handle *handle, const void *const *data,
+                            int64_t count, void *lane, lp_error *err)
+{
+    const int64_t begin = lp_session_clock();
+    const lp_status status = real.program_push(context, program, handle, data, count, lane, err);
+    timed(5, begin);
+    return status;
+}
+
+static int timed_copy(void *context, void *lane, void *device, int64_t device_pitch, const void *host,
+                      int64_t host_pitch, int64_t bytes, int64_t rows)
+{
+    static atomic_bool has_copied;
+    const int64_t begin = lp_session_clock();
+    const int code = real.copy(context, lane, device, device_pitch, host, host_pitch, bytes, rows);
+    if (!atomic_exchange(&has_copied, true))
+        timed(6, begin);
+    return code;
+}
+
+static void time_calls(lp_cold_device *d)
+{
+    real = *d;
+    d->allocate = timed_allocate;
+    d->pin = timed_pin;
+    d->lane_open = timed_lane;
+    d->mark_open = timed_mark;
+    d->program_open = timed_program;
+    d->clear = timed_clear;
+    d->program_push = timed_push;
+    d->copy = timed_copy;
+}
+
+static void print_calls(const cold_run *r, bool is_first)
+{
+    if (is_first)
+        printf("opening: trace %.1f ms, checkpoint %.1f, device memory %.1f, binding %.1f\n", r->trace_ms,
+               r->checkpoint_ms, r->memory_ms, r->bind_ms);
+    printf("calls:");
+    for (int i = 0; i < CALL_KINDS; i++)
+        printf(" %s %.2f ms%s", call_name[i], (double)atomic_exchange(&call_ns[i], 0) / 1e6,
+               i + 1 < CALL_KINDS ? "," : "\n");
+}
+
+/* ---- starts ---- */
+
+static int no_queue(void *context, int32_t depth, void **queue)
+{
+    (void)context;
+    (void)depth;
+    *queue = NULL;
+    return -ENOSYS;
+}
+
+static double start(cold_run *run, const settings *s, const lp_checkpoint *checkpoint, lp_cold_report *report)
+{
+    static const lp_read_queue none = {.open = no_queue};
+    const lp_cold_options o = {.ring = run->ring,
+                               .readers = s->readers,
+                               .pinned = s->pinned,
+                               .staging = s->staging,
+                               .queue = s->no_queue ? &none : NULL};
+    lp_error err;
+    const double begin = now_seconds();
+    GOOD(lp_cold_load(&run->device, run->plan, checkpoint, &o, report, &err));
+    return now_seconds() - begin;
 }
 
 int main(int argc, char **argv)
@@ -108,23 +267,35 @@ int main(int argc, char **argv)
     const settings s = parse(argc, argv);
     cold_run run;
     lp_cold_report report[STARTS_MOST];
-    double seconds[STARTS_MOST], raw[STARTS_MOST], first = 0;
+    lp_checkpoint *checkpoint[STARTS_MOST];
+    double seconds[STARTS_MOST], bare[STARTS_MOST], first;
     need_gpu();
     lp_error err;
     GOOD(lp_cuda_device_open(&run.device, "cuda:0", &err));
+    if (s.calls)
+        time_calls(&run.device);
+    if (s.is_disk)
+        drop_caches();
+    first = cold_run_open(&run, argv[optind], s.checkpoint[0], s.rank, s.pinned);
+    checkpoint[0] = run.checkpoint;
+    for (int32_t i = 1; i < s.checkpoints; i++)
+        GOOD(lp_checkpoint_open(&checkpoint[i], s.checkpoint[i], &err));
     for (int i = 0; i < s.starts; i++) {
+        const lp_checkpoint *loaded = checkpoint[(s.checkpoints > 1 ? 2 * i : 0) % s.checkpoints];
+        const lp_checkpoint *read = checkpoint[(s.checkpoints > 1 ? 2 * i + 1 : 0) % s.checkpoints];
+        if (s.is_disk && i % 2 == 1) {
+            drop_caches();
+            bare[i] = cold_run_bare(&run, read, report[0].readers, s.depth);
+        }
         if (s.is_disk)
             drop_caches();
-        const double begin = now_seconds();
-        if (i == 0)
-            first = cold_run_open(&run, argv[optind], argv[optind + 1], s.rank);
-        const lp_cold_options o = {.ring = run.ring, .readers = s.readers, .pinned = s.pinned};
-        GOOD(lp_cold_load(&run.device, run.plan, run.checkpoint, &o, &report[i], &err));
-        seconds[i] = now_seconds() - begin;
-        if (s.is_disk) {
+        seconds[i] = start(&run, &s, loaded, &report[i]) + (i == 0 ? first : 0);
+        if (s.is_disk && i % 2 == 0) {
             drop_caches();
-            raw[i] = cold_run_raw(&run, report[i].readers);
+            bare[i] = cold_run_bare(&run, read, report[0].readers, s.depth);
         }
+        if (s.calls)
+            print_calls(&run, i == 0);
     }
     const lp_cold_report *r = &report[0];
     const double link = link_rate(r->bytes_needed);
@@ -138,10 +309,19 @@ int main(int argc, char **argv)
     for (int i = 0; i < s.starts; i++) {
         print(i == 0 ? "first" : "again", seconds[i], &report[i], link);
         if (s.is_disk)
-            printf("       bare reads of the same ranges %.3f s: load at %.3f of them\n", raw[i], raw[i] / seconds[i]);
+            printf(
+                "       bare reads of the same ranges, %s: %.3f s; load without set-up at %.3f of them, %.3f with it\n",
+                i % 2 == 1 ? "before" : "behind", bare[i],
+                bare[i] / (seconds[i] - (i == 0 ? first : 0) - (double)report[i].setup_nanoseconds / 1e9),
+                bare[i] / seconds[i]);
     }
+    if (s.is_disk)
+        printf("bare: %d threads, %d reads under way for each%s; load: %d of %d readers by a queue\n", r->readers,
+               s.depth > 0 ? s.depth : 1, s.depth > 0 ? "" : " (pread)", r->queues, r->readers);
     if (s.sums)
         cold_run_sums(&run);
+    for (int32_t i = 1; i < s.checkpoints; i++)
+        lp_checkpoint_close(checkpoint[i]);
     cold_run_close(&run);
     lp_cuda_device_close(&run.device);
     return 0;

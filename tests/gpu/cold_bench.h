@@ -8,9 +8,10 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
-enum { STARTS_MOST = 16 };
+enum { STARTS_MOST = 16, HUGE_PAGE = 2 << 20 };
 
 #define GOOD(expression)                                                                                               \
     do {                                                                                                               \
@@ -28,22 +29,32 @@ typedef struct cold_run {
     lp_cold_memory memory;
     lp_plan *plan;
     lp_cold_ring *ring;
+    double trace_ms, checkpoint_ms, memory_ms, bind_ms;
 } cold_run;
 
 /* The device is open. Seconds that it took. */
-static inline double cold_run_open(cold_run *r, const char *trace, const char *checkpoint, int32_t rank)
+static inline double cold_run_open(cold_run *r, const char *trace, const char *checkpoint, int32_t rank, int64_t pinned)
 {
     lp_error err;
     const double begin = now_seconds();
+    GOOD(lp_cold_ring_new(&r->ring, &r->device, NULL, &err));
+    lp_cold_ring_start(r->ring, &(lp_cold_options){.pinned = pinned});
     GOOD(lp_trace_open(&r->trace, trace, &err));
+    const double opened = now_seconds();
     GOOD(lp_checkpoint_open(&r->checkpoint, checkpoint, &err));
+    const double known = now_seconds();
     const int32_t index = lp_trace_scope_find(r->trace, rank);
     CHECK(index >= 0, "the trace has no rank %d", rank);
     r->scope = lp_trace_scope_at(r->trace, index);
     GOOD(lp_cold_memory_take(&r->memory, &r->device, r->trace, r->scope, NULL, &err));
+    const double taken = now_seconds();
     const lp_bind_options bind = {.threads = 1};
     GOOD(lp_bind(&r->plan, r->trace, r->scope, r->memory.list, r->memory.count, &bind, &err));
-    GOOD(lp_cold_ring_new(&r->ring, &r->device, NULL, &err));
+    const double bound = now_seconds();
+    r->trace_ms = (opened - begin) * 1e3;
+    r->checkpoint_ms = (known - opened) * 1e3;
+    r->memory_ms = (taken - known) * 1e3;
+    r->bind_ms = (bound - taken) * 1e3;
     return now_seconds() - begin;
 }
 
@@ -58,51 +69,104 @@ static inline void cold_run_close(cold_run *r)
 
 /* ---- bare reads ---- */
 
-typedef struct raw_reads {
-    const lp_cold_batches *b;
-    const int *fd; /* by file */
-    atomic_llong next;
-} raw_reads;
+enum { BARE_MOST = 32 }; /* reads under way for one thread */
 
-static inline void *raw_reader(void *argument)
+typedef struct bare_reads {
+    const lp_cold_batches *b;
+    const int *fd;              /* by file */
+    const lp_read_queue *queue; /* NULL: one pread after another */
+    int32_t depth;
+    uint8_t *buffers; /* of all threads, depth each */
+    atomic_llong next;
+    atomic_int thread;
+} bare_reads;
+
+static inline void bare_check(const lp_cold_read *read, int64_t got)
 {
-    raw_reads *r = argument;
-    uint8_t *buffer = aligned_alloc(LP_COLD_BLOCK, LP_COLD_CHUNK);
-    CHECK(buffer != NULL, "out of memory");
-    for (long long n; (n = atomic_fetch_add(&r->next, 1)) < r->b->chunks;) {
-        const lp_cold_part *c = &r->b->part[n];
-        for (int64_t i = c->first_read; i < c->first_read + c->reads; i++) {
-            const lp_cold_read *read = &r->b->read[i];
-            const ssize_t got = pread(r->fd[read->file], buffer + read->at, (size_t)read->room, (off_t)read->file_off);
-            CHECK(got >= read->bytes, "a direct read of %lld bytes gave %lld", (long long)read->room, (long long)got);
+    CHECK(got >= read->bytes, "a direct read of %lld bytes gave %lld", (long long)read->room, (long long)got);
+}
+
+/* Keeps `depth` reads under way by a queue. */
+static inline void bare_by_queue(bare_reads *r, uint8_t *buffers)
+{
+    const lp_read_queue *q = r->queue;
+    const lp_cold_read *tag[BARE_MOST] = {NULL};
+    void *queue, *done;
+    int32_t under_way = 0;
+    int64_t got;
+    bool is_over = false;
+    CHECK(q->open(q->context, r->depth, &queue) == 0, "no queue of reads here");
+    for (;;) {
+        const long long n = is_over || under_way == r->depth ? r->b->reads : atomic_fetch_add(&r->next, 1);
+        if (n < r->b->reads) {
+            const lp_cold_read *read = &r->b->read[n];
+            int32_t i = 0;
+            while (tag[i] != NULL)
+                i++;
+            tag[i] = read;
+            CHECK(q->start(q->context, queue, r->fd[read->file], buffers + i * (int64_t)LP_COLD_CHUNK, read->room,
+                           read->file_off, (void *)&tag[i]) == 0,
+                  "a read was not started");
+            under_way++;
+            continue;
         }
+        is_over = is_over || under_way < r->depth;
+        if (under_way == 0)
+            break;
+        q->wait(q->context, queue, &done, &got);
+        const lp_cold_read **ended = done;
+        bare_check(*ended, got);
+        *ended = NULL;
+        under_way--;
     }
-    free(buffer);
+    q->close(q->context, queue);
+}
+
+static inline void *bare_reader(void *argument)
+{
+    bare_reads *r = argument;
+    uint8_t *buffers = r->buffers + (int64_t)atomic_fetch_add(&r->thread, 1) * r->depth * LP_COLD_CHUNK;
+    if (r->queue != NULL) {
+        bare_by_queue(r, buffers);
+        return NULL;
+    }
+    for (long long n; (n = atomic_fetch_add(&r->next, 1)) < r->b->reads;) {
+        const lp_cold_read *read = &r->b->read[n];
+        bare_check(read, pread(r->fd[read->file], buffers, (size_t)read->room, (off_t)read->file_off));
+    }
     return NULL;
 }
 
-/* Seconds of reading the direct ranges of the plan, and nothing else. */
-static inline double cold_run_raw(const cold_run *r, int32_t readers)
+/* Seconds of reading the direct ranges of the plan, and nothing else: by as many threads, with as many reads under way
+ * for each, or with depth 0 by one pread after another. Memory is touched before, files are opened before. */
+static inline double cold_run_bare(const cold_run *r, const lp_checkpoint *checkpoint, int32_t readers, int32_t depth)
 {
     lp_error err;
     const lp_platform platform = lp_platform_resolve(NULL);
-    const int32_t files = lp_checkpoint_file_count(r->checkpoint);
+    const int32_t files = lp_checkpoint_file_count(checkpoint);
     lp_cold_batches b = {.alloc = platform.alloc};
     lp_cold_files f;
     pthread_t thread[LP_COLD_READERS_MOST];
     int *fd = calloc((size_t)files + 1, sizeof *fd);
-    GOOD(lp_cold_names_list(&b, r->plan, r->checkpoint, &err));
-    GOOD(lp_cold_files_open(&f, &platform, r->checkpoint, b.file_needed, LP_COLD_READ_DIRECT, &err));
+    const int32_t each = depth > 0 ? depth : 1;
+    const size_t room = (size_t)readers * (size_t)each * LP_COLD_CHUNK;
+    GOOD(lp_cold_names_list(&b, r->plan, checkpoint, &err));
+    GOOD(lp_cold_files_open(&f, &platform, checkpoint, b.file_needed, LP_COLD_READ_DIRECT, &err));
     GOOD(lp_cold_batches_make(&b, r->plan, &f, LP_COLD_STAGING / 16, LP_COLD_CHUNK, INT64_MAX, &err));
     for (int32_t i = 0; i < files; i++)
         fd[i] = f.file[i].direct_fd;
-    raw_reads raw = {.b = &b, .fd = fd};
+    bare_reads bare = {.b = &b, .fd = fd, .depth = each, .queue = depth > 0 ? lp_read_queue_system() : NULL};
+    bare.buffers = aligned_alloc(HUGE_PAGE, room);
+    CHECK(bare.buffers != NULL, "out of memory");
+    (void)madvise(bare.buffers, room, MADV_HUGEPAGE); /* as the ring's: a read of few pieces is quicker */
+    memset(bare.buffers, 1, room);
     const double begin = now_seconds();
     for (int32_t i = 0; i < readers; i++)
-        CHECK(pthread_create(&thread[i], NULL, raw_reader, &raw) == 0, "cannot start a thread");
+        CHECK(pthread_create(&thread[i], NULL, bare_reader, &bare) == 0, "cannot start a thread");
     for (int32_t i = 0; i < readers; i++)
         pthread_join(thread[i], NULL);
     const double seconds = now_seconds() - begin;
+    free(bare.buffers);
     lp_cold_files_close(&f);
     lp_cold_batches_free(&b);
     free(fd);
