@@ -7,6 +7,17 @@
 
 #ifdef LOADPLAN_HAVE_CUDA
 
+enum { LEAST_FOR_START = 1 << 30 }; /* of a checkpoint: ranks of less hardly fill the ring */
+
+static int64_t bytes_of(const lp_checkpoint *checkpoint)
+{
+    int64_t bytes = 0;
+    for (int32_t i = 0; i < lp_checkpoint_file_count(checkpoint); i++)
+        if (lp_checkpoint_file_at(checkpoint, i)->size_bytes > 0)
+            bytes += lp_checkpoint_file_at(checkpoint, i)->size_bytes;
+    return bytes;
+}
+
 int lp_cli_device_open(lp_cli_job *job, const char *name)
 {
     lp_error err;
@@ -21,7 +32,8 @@ int lp_cli_device_open(lp_cli_job *job, const char *name)
     job->device = &job->table;
     if (lp_cold_ring_new(&job->ring, job->device, lp_cli_platform(job->cli), &err) != LP_OK)
         return lp_cli_fail(job->cli, &err);
-    lp_cold_ring_start(job->ring, &(lp_cold_options){.pinned = pinned});
+    if (job->checkpoint != NULL && bytes_of(job->checkpoint) >= LEAST_FOR_START)
+        lp_cold_ring_start(job->ring, &(lp_cold_options){.pinned = pinned});
     return 0;
 }
 
