@@ -217,10 +217,14 @@ static int copy_chunk(lp_cold_pipe *p, const lp_cold_batches *b, const lp_cold_c
     const lp_cold_device *d = p->device;
     const lp_cold_ring *ring = p->ring;
     int code = 0;
-    if (batch >= ring->slots)
+    if (batch >= ring->slots && p->followed[batch % ring->slots] != batch) { /* later copies are on the same lane */
         code = d->lane_follow(d->context, ring->copy_lane, ring->slot_free[batch % ring->slots]);
-    if (code == 0 && b->copy[c->first_copy].straight != NULL) /* then all copies of the chunk are */
+        p->followed[batch % ring->slots] = batch;
+    }
+    if (code == 0 && b->copy[c->first_copy].straight != NULL && !p->follows_cleared) { /* then all of the chunk's are */
         code = d->lane_follow(d->context, ring->copy_lane, ring->cleared);
+        p->follows_cleared = true;
+    }
     for (int64_t i = c->first_copy; i < c->first_copy + c->copies && code == 0; i++) {
         const lp_cold_copy *copy = &b->copy[i];
         uint8_t *to = (copy->straight != NULL ? copy->straight : lp_cold_slot_at(p, batch)) + copy->to;

@@ -43,6 +43,8 @@ struct lp_cold_pipe {
     int64_t data_room;
 
     pthread_mutex_t lane_lock;                              /* of the lane of copies, and of */
+    int64_t followed[LP_COLD_SLOTS];                        /* by slot: batch whose copies follow the push before; -1 */
+    bool follows_cleared;                                   /* so do straight copies the clearing */
     int free[LP_COLD_BUFFERS_MOST], free_count;             /* a stack */
     int busy[LP_COLD_BUFFERS_MOST], busy_first, busy_count; /* a queue, in the order of copies */
 

@@ -182,6 +182,8 @@ lp_status lp_cold_pipe_open(lp_cold_pipe **out, lp_cold_ring *ring, const lp_pla
     atomic_init(&p->is_ending, false);
     atomic_init(&p->queues, 0);
     atomic_init(&p->has_told, false);
+    for (int i = 0; i < LP_COLD_SLOTS; i++)
+        p->followed[i] = -1;
     for (int i = (int)ring->buffers - 1; i >= 0; i--)
         p->free[p->free_count++] = i;
     const lp_status status = add_section(p, batches, err);
