@@ -213,7 +213,7 @@ static int run_layout(lp_cli *cli)
             const char *const near = lp_cli_nearest(id, id_at, (int)(lp_layout_count() + lp_chain_known_count()));
             if (near != NULL)
                 return lp_cli_usage(cli, "unknown layout '%s'; did you mean '%s'?", lp_cli_clean(id), near);
-            return lp_cli_usage(cli, "unknown layout '%s'", lp_cli_clean(id));
+            return lp_cli_usage(cli, "unknown layout '%s'; 'loadplan layout' lists them", lp_cli_clean(id));
         }
     } else if (in != NULL || sizes_text != NULL || svg) {
         return lp_cli_usage(cli, "'--%s' needs the name of a layout",

@@ -114,7 +114,7 @@ int lp_cli_usage(lp_cli *cli, const char *format, ...)
     va_end(args);
     error_line(cli, "%s", text);
     if (cli->quiet < 2) {
-        if (cli->command != NULL)
+        if (cli->command != NULL && strcmp(cli->command->name, "help") != 0)
             fprintf(stderr, "hint: see 'loadplan help %s'\n", cli->command->name);
         else
             fprintf(stderr, "hint: see 'loadplan help'\n");

@@ -16,6 +16,7 @@ says check
 says check good.lpt other.lpt
 says completion tcsh
 says help nothing
+loadplan help nothing 2>&1 | tail -n 1
 says nothing
 echo "--- numbers"
 for n in '' 1x -1 ' 1' 9223372036854775808; do says info --families "$n" good.lpt; done

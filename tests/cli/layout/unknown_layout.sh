@@ -1,1 +1,2 @@
+loadplan layout mxfp4 && exit 9
 loadplan layout mxfp4_l1_weigth
