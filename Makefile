@@ -9,7 +9,7 @@ SOURCES = $(shell git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh'
 SCRIPTS = $(shell git ls-files -co --exclude-standard '*.sh') .ci/setup .ci/run
 
 .DEFAULT_GOAL := all
-.PHONY: all setup test check-asan check-tsan check-valgrind test-aarch64 coverage test-torch test-vllm demo lint analyse format install clean help
+.PHONY: all setup test check-asan check-tsan check-valgrind fuzz test-aarch64 coverage test-torch test-vllm demo lint analyse format install clean help
 
 all: $(BUILD)/build.ninja ## build; the program is build/loadplan
 	@cmake --build $(BUILD) -j $(JOBS) --target loadplan loadplan_shared
@@ -46,6 +46,17 @@ check-valgrind: setup ## the unit tests and stored fuzz corpora under valgrind (
 		-DLOADPLAN_PYTHON=$(abspath $(BUILD))/venv/bin/python "-DCMAKE_CROSSCOMPILING_EMULATOR=$(VALGRIND)" >$(BUILD)/valgrind-configure.log
 	@cmake --build $(BUILD)/valgrind -j $(JOBS)
 	@ctest --test-dir $(BUILD)/valgrind -j $(JOBS) -L 'unit|fuzz' -E '$(or $(SKIP),exec_fast|layout_table|trace_file|cold_load|device_program|unit.cover$$|killed|rank_faults|sync_failures)' --output-on-failure
+
+# New inputs and what fails stay in build/fuzz/TARGET.
+FUZZERS = $(if $(TARGET),$(TARGET),$(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_*.c)))
+fuzz: setup ## fuzz each parser of outside bytes for SECONDS (60), or TARGET alone (needs clang)
+	@cmake -S . -B $(BUILD)/fuzz -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_COMPILER=clang -DCMAKE_C_FLAGS=-O1 -DLOADPLAN_CUDA=off \
+		-DLOADPLAN_TESTS=OFF -DLOADPLAN_FUZZ=ON -DLOADPLAN_SANITIZE=address,undefined >$(BUILD)/fuzz-configure.log
+	@cmake --build $(BUILD)/fuzz -j $(JOBS) --target $(FUZZERS:%=fuzz_%)
+	@set -e; for t in $(FUZZERS); do mkdir -p $(BUILD)/fuzz/$$t; echo "== $$t"; \
+		$(BUILD)/fuzz/tests/fuzz_$$t $(BUILD)/fuzz/$$t tests/fuzz/corpus/$$t -max_total_time=$(or $(SECONDS),60) -timeout=20 \
+		-rss_limit_mb=2500 -artifact_prefix=$(BUILD)/fuzz/$$t- -print_final_stats=1 2>$(BUILD)/fuzz/$$t.log || \
+		{ tail -n 60 $(BUILD)/fuzz/$$t.log; exit 1; }; grep number_of_executed_units $(BUILD)/fuzz/$$t.log; done
 
 test-aarch64: setup ## build for 64-bit Arm and run the tests under qemu (ALL=1: the long ones too)
 	@tests/cross/aarch64.sh $(BUILD)
