@@ -1,18 +1,22 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Syncs between two GPUs of this host by NCCL, whose payloads stay in their memory: first right, then fast.
+# Syncs between two GPUs of this host by NCCL, whose payloads stay in their memory: right, when something fails, and fast.
 #
 #   tests/gpu/nccl_sync.sh LOADPLAN MAKE_CHECKPOINT [TRANSPORT [BENCH_SYNC [GIB]]]
 #
 # TRANSPORT tcp: the same steps in host memory over sockets, to try the script itself. BENCH_SYNC: packed, sliced and
 # delta of GIB GiB (20) from device memory to live tensors, beside bare ncclSend and ncclRecv in the same run; a bar that
-# is missed fails. Exit code 77: there are no two GPUs, or no NCCL.
-set -euo pipefail
+# is missed fails. Each step says what it did and how long it took, and the ones after a wrong one are still taken.
+# Environment: PARTS, some of "right epochs wrong late fast" (all); STEP, seconds that a step may take (60); FLIP, the library
+# made of nccl_flip.c (a damaged message is tried where it is given). Exit code 77: there are no two GPUs, or no NCCL.
+set -uo pipefail
 loadplan=$(realpath "$1")
 make_checkpoint=$(realpath "$2")
 transport=${3:-nccl}
 bench=${4:+$(realpath "$4")}
 gib=${5:-20}
+parts=" ${PARTS:-right epochs wrong late fast} "
+limit=${STEP:-60}
 trainer=(--device cuda:0) server=(--device cuda:1) host=()
 if [ "$transport" = nccl ]; then
     gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU' || true)
@@ -26,17 +30,64 @@ work=$(mktemp -d)
 end() {
     local -a left
     mapfile -t left < <(jobs -p)
-    [ ${#left[@]} -eq 0 ] || kill "${left[@]}" 2>/dev/null || true
+    [ ${#left[@]} -eq 0 ] || kill -9 "${left[@]}" 2>/dev/null || true
     wait
     rm -rf "$work"
 }
 trap end EXIT
-cd "$work"
+cd "$work" || exit 2
+
+# ---- steps ----
+
+failed=0
+since=0
+now() { date +%s%N; }
+begin() { since=$(now); }
+# result STATUS WHAT: says it; of a wrong step also what its processes said.
+result() {
+    local took=$((($(now) - since) / 10000000))
+    printf '%s %5d.%02d s  %s\n' "$([ "$1" -eq 0 ] && echo right || echo WRONG)" $((took / 100)) $((took % 100)) "$2"
+    if [ "$1" -ne 0 ]; then
+        failed=$((failed + 1))
+        for log in recv.log send.log; do [ ! -s $log ] || sed "s/^/    $log: /" $log | tail -n 12; done
+        [ $failed -lt 6 ] || { echo "too much is wrong"; exit 1; }
+    fi
+    rm -rf got
+}
+# Waits for both sides of a sync; a side that does not end is killed. Status: 0 where both ended with 0.
+both() { # PID PID
+    local status=0
+    wait "$1" || status=$?
+    wait "$2" || status=$?
+    return $status
+}
+recv() { timeout -s KILL "$limit" "$loadplan" recv "$@" >recv.log 2>&1; }
+send() { timeout -s KILL "$limit" "$loadplan" send "$@" >send.log 2>&1; }
+# until_true COMMAND ...: asks again for 60 s
+until_true() {
+    for ((i = 0; i < 1200; i++)); do
+        "$@" && return 0
+        sleep 0.05
+    done
+    return 1
+}
+# Below the ports that systems give to those who connect.
+port=
+meet() {
+    while port=$((20000 + RANDOM % 12000)); (exec 4<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do :; done
+    where=(--rendezvous "127.0.0.1:$port" --transport "$transport" --join-timeout 40 --stall-timeout 15)
+}
+same() { # FOLDER FOLDER RANK
+    cmp "$1/rank-0000$3.safetensors" "$2/rank-0000$3.safetensors"
+}
 
 # ---- checkpoints: the second one differs from the first in some places, the third in others ----
 
+set -e
 "$make_checkpoint" -o ck1 --kind dense --layers 2 --hidden 512 --intermediate 1024 --heads 8 --kv-heads 2 --head-dim 64 \
     --vocab 1024 --shards 2 >/dev/null
+"$make_checkpoint" -o other --kind dense --layers 1 --hidden 512 --intermediate 1024 --heads 8 --kv-heads 2 \
+    --head-dim 64 --vocab 1024 --shards 1 >/dev/null
 change() { # FROM TO: a few stretches of each file get other bytes
     local file bytes off
     cp -r "$1" "$2"
@@ -50,110 +101,204 @@ change() { # FROM TO: a few stretches of each file get other bytes
 change ck1 ck2
 change ck2 ck3
 "$loadplan" record --checkpoint ck1 --loader dense -q -o x.lpt
+"$loadplan" record --checkpoint other --loader dense -q -o other.lpt
 for ck in ck1 ck2 ck3; do "$loadplan" replay x.lpt --checkpoint $ck -q -o want-$ck; done
-
-# Below the ports that systems give to those who connect.
-port=
-meet() {
-    while port=$((20000 + RANDOM % 12000)); (exec 4<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do :; done
-    where=(--rendezvous "127.0.0.1:$port" --transport "$transport" --join-timeout 120 -q)
-}
-same() { # FOLDER FOLDER RANK
-    cmp "$1/rank-0000$3.safetensors" "$2/rank-0000$3.safetensors"
-}
-# sync WHAT WANT RANK -- RECV OPTION ... -- SEND OPTION ...
-sync() {
-    local what=$1 want=$2 rank=$3 receiver
-    local -a receive=() send=()
-    shift 4
-    while [ "$1" != -- ]; do receive+=("$1"); shift; done
-    shift
-    send=("$@")
-    meet
-    "$loadplan" recv "${receive[@]}" --into got "${where[@]}" &
-    receiver=$!
-    "$loadplan" send "${send[@]}" "${where[@]}"
-    wait $receiver
-    same "$want" got "$rank"
-    rm -r got
-    echo "right  $what"
-}
+set +e
 
 # ---- right: every source, mode and kind of session ----
 
-for mode in packed sliced delta; do
-    for load in cold layerwise; do
-        sync "$mode, $load, from files" want-ck1 0 -- x.lpt "${server[@]}" --gpu 1 --mode $load --staging 64MiB -- \
-            x.lpt --from ck1 --gpu 0 --mode $mode --bucket 1MiB
+# sync WHAT WANT RANK -- RECV OPTION ... -- SEND OPTION ...
+sync() {
+    local what=$1 want=$2 rank=$3 receiver sender status=0
+    local -a receive=()
+    shift 4
+    while [ "$1" != -- ]; do receive+=("$1"); shift; done
+    shift
+    begin
+    meet
+    recv "${receive[@]}" --into got "${where[@]}" &
+    receiver=$!
+    send "$@" "${where[@]}" &
+    sender=$!
+    both $receiver $sender && same "$want" got "$rank" || status=1
+    result $status "$what"
+}
+
+if [[ $parts == *" right "* ]]; then
+    for mode in packed sliced delta; do
+        sync "$mode, from a trainer's memory" want-ck1 0 -- x.lpt "${server[@]}" --gpu 1 -- \
+            x.lpt --from ck1 --sharded "${trainer[@]}" --gpu 0 --mode $mode --bucket 1MiB
+        for load in cold layerwise; do
+            sync "$mode, $load, from files" want-ck1 0 -- x.lpt "${server[@]}" --gpu 1 --mode $load --staging 64MiB -- \
+                x.lpt --from ck1 --gpu 0 --mode $mode --bucket 1MiB
+        done
+        sync "$mode, into host memory" want-ck1 0 -- x.lpt --gpu 1 -- \
+            x.lpt --from ck1 --sharded "${trainer[@]}" --gpu 0 --mode $mode --bucket 1MiB
     done
-    sync "$mode, from a trainer's memory" want-ck1 0 -- x.lpt "${server[@]}" --gpu 1 -- \
-        x.lpt --from ck1 --sharded "${trainer[@]}" --gpu 0 --mode $mode --bucket 1MiB
-    sync "$mode, into host memory" want-ck1 0 -- x.lpt --gpu 1 -- \
-        x.lpt --from ck1 --sharded "${trainer[@]}" --gpu 0 --mode $mode --bucket 1MiB
-done
-sync "buckets of odd sizes" want-ck1 0 -- x.lpt "${server[@]}" --gpu 1 -- \
-    x.lpt --from ck1 --sharded "${trainer[@]}" --gpu 0 --mode sliced --bucket 123457
+    sync "buckets of odd sizes" want-ck1 0 -- x.lpt "${server[@]}" --gpu 1 -- \
+        x.lpt --from ck1 --sharded "${trainer[@]}" --gpu 0 --mode sliced --bucket 123457
+fi
 
-# Epoch after epoch into the memory of a served rank, from another one.
-"$loadplan" serve x.lpt --checkpoint ck1 "${server[@]}" --socket server.sock 2>serve.log &
-serving=$!
-for ((i = 0; i < 1200; i++)); do
-    grep -q 'serve: rank' serve.log && break
-    sleep 0.1
-done
-grep -q 'serve: rank' serve.log
-for mode in packed sliced delta; do
+# ---- epochs: one after the other into the memory of a served rank, and out of it, where a trainer would be ----
+
+# epochs MODE: into the rank that is served at server.sock
+epochs() {
+    local mode=$1 receiver sender status=0
+    begin
     meet
-    "$loadplan" recv x.lpt --into ipc:server.sock "${server[@]}" --gpu 1 --epochs 3 "${where[@]}" &
+    recv x.lpt --into ipc:server.sock "${server[@]}" --gpu 1 --epochs 3 "${where[@]}" &
     receiver=$!
-    printf '%s\n' ck1 ck2 ck3 | "$loadplan" send x.lpt --from - --gpu 0 --mode $mode --bucket 1MiB "${where[@]}"
-    wait $receiver
-    # and out of its memory again, where a trainer would be
+    printf '%s\n' ck1 ck2 ck3 | send x.lpt --from - --gpu 0 --mode "$mode" --bucket 1MiB "${where[@]}" &
+    sender=$!
+    both $receiver $sender || status=1
+    if [ $status -eq 0 ]; then
+        meet
+        recv x.lpt --into got --gpu 0 "${where[@]}" &
+        receiver=$!
+        send x.lpt --from ipc:server.sock "${server[@]}" --gpu 1 --mode sliced "${where[@]}" &
+        sender=$!
+        both $receiver $sender && same want-ck3 got 0 || status=1
+    fi
+    result $status "$mode, three epochs into a served rank, and out of it"
+}
+
+serving=
+if [[ $parts == *" epochs "* ]]; then
+    "$loadplan" serve x.lpt --checkpoint ck1 "${server[@]}" --socket server.sock 2>serve.log &
+    serving=$!
+    if until_true grep -q 'serve: rank' serve.log; then
+        for mode in packed sliced delta; do epochs $mode; done
+    else
+        begin
+        cp serve.log recv.log
+        result 1 "a rank that is served"
+    fi
+    kill $serving
+    wait $serving 2>/dev/null
+fi
+
+# ---- wrong: each failure is told as docs/distributed.md says, and the next epoch is right ----
+
+# One of the two sides is killed while epochs go by; the one that is left ends with exit code 4, or goes on.
+killed_receiver() {
+    local receiver sender status=0
+    begin
     meet
-    "$loadplan" recv x.lpt --into got --gpu 0 "${where[@]}" &
+    "$loadplan" recv x.lpt --into lost "${server[@]}" --gpu 1 --epochs 0 "${where[@]}" >recv.log 2>&1 &
     receiver=$!
-    "$loadplan" send x.lpt --from ipc:server.sock "${server[@]}" --gpu 1 --mode sliced "${where[@]}"
+    rm -f folders
+    mkfifo folders
+    send x.lpt --from - --gpu 0 --retries 9 --bucket 64KiB "${where[@]}" <folders &
+    sender=$!
+    exec 3>folders
+    for ((i = 0; i < 40; i++)); do echo ck1 >&3; done
+    until_true [ -e lost/rank-00000.safetensors ] || status=1
+    sleep 0.2
+    kill -9 $receiver
+    wait $receiver 2>/dev/null
+    recv x.lpt --into got "${server[@]}" --gpu 1 --epochs 0 "${where[@]}" 3>&- &
+    receiver=$!
+    echo ck2 >&3
+    exec 3>&-
+    both $receiver $sender && same want-ck2 got 0 || status=1
+    grep -q "receiver 0 of 'server'" send.log || { status=1; echo "    nobody is named"; }
+    result $status "a receiver killed between and within epochs is named, and the one after it brought up"
+    rm -rf lost
+}
+
+killed_sender() {
+    local receiver sender status=0 code
+    begin
+    meet
+    recv x.lpt --into got "${server[@]}" --gpu 1 --epochs 0 "${where[@]}" &
+    receiver=$!
+    yes ck1 | "$loadplan" send x.lpt --from - --gpu 0 --bucket 64KiB "${where[@]}" >send.log 2>&1 &
+    sender=$!
+    until_true [ -e got/rank-00000.safetensors ] || status=1
+    sleep 0.3
+    kill -9 $sender
+    wait $sender 2>/dev/null
     wait $receiver
-    same want-ck3 got 0
-    rm -r got
-    echo "right  $mode, three epochs into a served rank, and out of it"
-done
-kill $serving
-wait $serving 2>/dev/null || true
+    code=$?
+    [ $code -eq 4 ] || { status=1; echo "    exit code $code of the receiver"; }
+    grep -Eq 'sender 0|the meeting point is gone' recv.log || status=1
+    result $status "a sender killed while epochs go by is named"
+}
 
-# ---- wrong: a receiver that is killed in the middle is named, and the next one is brought up ----
+# refused WHAT WORDS RECV-CODE SEND-CODE -- RECV OPTION ... -- SEND OPTION ...
+refused() {
+    local what=$1 words=$2 want_recv=$3 want_send=$4 receiver sender status=0 code
+    local -a receive=()
+    shift 5
+    while [ "$1" != -- ]; do receive+=("$1"); shift; done
+    shift
+    begin
+    meet
+    recv "${receive[@]}" --into got "${where[@]}" &
+    receiver=$!
+    send "$@" "${where[@]}" &
+    sender=$!
+    wait $receiver
+    code=$?
+    [ $code -eq "$want_recv" ] || { status=1; echo "    exit code $code of the receiver, not $want_recv"; }
+    wait $sender
+    code=$?
+    [ $code -eq "$want_send" ] || { status=1; echo "    exit code $code of the sender, not $want_send"; }
+    grep -q "$words" recv.log send.log || { status=1; echo "    nobody says '$words'"; }
+    [ ! -e got/rank-00000.safetensors ] || { status=1; echo "    a rank file is there"; }
+    result $status "$what"
+}
 
-meet
-"$loadplan" recv x.lpt --into lost "${server[@]}" --gpu 1 --epochs 0 --rendezvous "127.0.0.1:$port" \
-    --transport "$transport" -q 2>/dev/null &
-receiver=$!
-mkfifo folders
-"$loadplan" send x.lpt --from - --gpu 0 --retries 9 --bucket 64KiB "${where[@]}" <folders 2>/dev/null &
-sender=$!
-exec 3>folders
-echo ck1 >&3
-for ((i = 0; i < 1200; i++)); do
-    [ -e lost/rank-00000.safetensors ] && break
-    sleep 0.1
-done
-kill -9 $receiver
-wait $receiver 2>/dev/null || true
-"$loadplan" recv x.lpt --into got "${server[@]}" --gpu 1 "${where[@]}" 3>&- &
-receiver=$!
-echo ck2 >&3
-wait $receiver
-same want-ck2 got 0
-exec 3>&-
-wait $sender || true
-rm -r got lost
-echo "right  a receiver that was killed, and the one after it"
+# The library that the programs find, but for one message of which some bytes are written over.
+damaged_frame() {
+    local flip real
+    flip=$(realpath "$FLIP")
+    real=$(IFS=:; for folder in ${LD_LIBRARY_PATH:-}; do [ ! -e "$folder/libnccl.so.2" ] || echo "$folder/libnccl.so.2"; done)
+    [ -n "$real" ] || real=$(ldconfig -p | awk '$1 == "libnccl.so.2" { print $NF }')
+    mkdir -p flip
+    cp "$flip" flip/libnccl.so.2
+    export NCCL_FLIP_OF=${real%%$'\n'*} NCCL_FLIP_AT=$1
+    LD_LIBRARY_PATH=$PWD/flip:${LD_LIBRARY_PATH:-} refused "a frame that was damaged under way, message $1" \
+        "the payload of frame $(($1 - 1)) of sender 0 is damaged" 3 4 -- x.lpt "${server[@]}" --gpu 1 -- \
+        x.lpt --from ck1 --sharded "${trainer[@]}" --gpu 0 --bucket 1MiB
+    unset NCCL_FLIP_OF NCCL_FLIP_AT
+}
+
+late_receiver() {
+    local receiver sender status=0
+    begin
+    meet
+    send x.lpt --from ck1 --sharded "${trainer[@]}" --gpu 0 "${where[@]}" &
+    sender=$!
+    sleep 10
+    recv x.lpt --into got "${server[@]}" --gpu 1 "${where[@]}" &
+    receiver=$!
+    both $receiver $sender && same want-ck1 got 0 || status=1
+    result $status "a receiver 10 s late"
+}
+
+if [[ $parts == *" wrong "* ]]; then
+    killed_receiver
+    killed_sender
+    refused "another epoch than was asked for" 'epoch' 3 3 -- x.lpt "${server[@]}" --gpu 1 --epoch 3 -- \
+        x.lpt --from ck1 --gpu 0 --epoch 2
+    refused "a trace of another checkpoint" 'another checkpoint' 3 3 -- x.lpt "${server[@]}" --gpu 1 -- \
+        other.lpt --from other --gpu 0
+    if [ -n "${FLIP:-}" ] && [ "$transport" = nccl ]; then
+        damaged_frame 1
+        damaged_frame 4
+    fi
+fi
+[[ $parts != *" late "* ]] || late_receiver
+[ $failed -eq 0 ] || { echo "$failed steps are wrong"; exit 1; }
 echo "packed, sliced and delta over $transport: equal to a replay"
 
 # ---- fast ----
 
-[ -n "$bench" ] || exit 0
-failed=0
-for mode in packed sliced delta; do
-    "$bench" $mode --gib "$gib" --gate "${host[@]}" || failed=1
-done
+if [ -n "$bench" ] && [[ $parts == *" fast "* ]]; then
+    for mode in packed sliced delta "delta --fp8"; do
+        # shellcheck disable=SC2086 # two words
+        timeout -s KILL "$limit" "$bench" $mode --gib "$gib" --gate "${host[@]}" || failed=1
+    done
+fi
 exit $failed
