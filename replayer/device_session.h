@@ -170,6 +170,7 @@ typedef struct lp_device_name {
     const void *base; /* of byte 0 of a name that is complete; NULL: it is not, or it is done with */
     int64_t slot_off;
     lp_slot_place place;
+    bool is_placed;      /* parts go to their places as they come */
     uint32_t units_left; /* that have not taken it yet */
 } lp_device_name;
 
@@ -237,6 +238,8 @@ void lp_device_note_held(struct lp_session *s, uint32_t entry, int sign);
 
 /* device_session_commit.c */
 lp_status lp_device_complete(struct lp_session *s, uint32_t entry, const void *base, lp_error *err);
+/* Direct mode: the name is complete as it is in memory; what waits for it runs at the next flush. */
+void lp_device_keep(struct lp_session *s, uint32_t entry);
 lp_status lp_device_flush(struct lp_session *s, lp_error *err); /* pushes what is complete, runs what became ready */
 lp_status lp_device_commit_rest(struct lp_session *s, lp_error *err);
 

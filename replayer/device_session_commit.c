@@ -235,6 +235,24 @@ static lp_status push_staged(lp_session *s, uint32_t entry, lp_error *err)
     return status;
 }
 
+/* The name is complete: jobs that waited for nothing else are ready. */
+static void note_jobs(lp_session *s, const lp_entry *e)
+{
+    for (uint32_t i = 0; i < e->job_count; i++) {
+        const uint32_t job = s->plan->entry_job[e->first_job + i];
+        if (s->job[job].will_run && --s->job[job].waiting == 0)
+            s->ready[s->ready_count++] = job;
+    }
+}
+
+void lp_device_keep(lp_session *s, uint32_t entry)
+{
+    const lp_entry *e = &s->plan->entry[entry];
+    s->track[entry].is_seen = s->track[entry].is_complete = true;
+    s->report.names_loaded += e->use == LP_USE_LOADED;
+    note_jobs(s, e);
+}
+
 lp_status lp_device_complete(lp_session *s, uint32_t entry, const void *base, lp_error *err)
 {
     lp_device_session *d = s->on;
@@ -244,11 +262,7 @@ lp_status lp_device_complete(lp_session *s, uint32_t entry, const void *base, lp
     s->track[entry].is_complete = true;
     s->report.names_loaded += e->use == LP_USE_LOADED;
     n->base = base;
-    for (uint32_t i = 0; i < e->job_count; i++) {
-        const uint32_t job = plan->entry_job[e->first_job + i];
-        if (s->job[job].will_run && --s->job[job].waiting == 0)
-            s->ready[s->ready_count++] = job;
-    }
+    note_jobs(s, e);
     if (s->mode != LP_LAYERWISE) {
         d->done[d->done_count++] = entry;
         return LP_OK;

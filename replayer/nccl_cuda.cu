@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The device calls that ranks need beside NCCL. */
 extern "C" { /* headers of C rooms */
+#include "replayer/device_change.h"
 #include "replayer/device_digest.h"
 #include "replayer/nccl_transport.h"
 }
@@ -54,10 +55,14 @@ static int fetch(void *context, void *host, const void *device, int64_t bytes)
 }
 
 /* Streams do not wait for the default stream, on which the copies above are. */
-static int stream_open(void *context, void **stream)
+static int stream_open(void *context, bool is_urgent, void **stream)
 {
-    const int code = enter(context);
-    return code != 0 ? code : cudaStreamCreateWithFlags((cudaStream_t *)stream, cudaStreamNonBlocking);
+    int least = 0, most = 0, code = enter(context);
+    if (code == 0)
+        code = cudaDeviceGetStreamPriorityRange(&least, &most);
+    return code != 0
+               ? code
+               : cudaStreamCreateWithPriority((cudaStream_t *)stream, cudaStreamNonBlocking, is_urgent ? most : least);
 }
 
 static void stream_close(void *context, void *stream)
@@ -134,6 +139,24 @@ static int sum(void *context, const struct lp_digest_job *job, const void *data,
     return lp_device_value_sum(job, data, (uint64_t *)sums, stream);
 }
 
+static int compare(void *context, const struct lp_change_compare *work, void *stream)
+{
+    (void)context;
+    return lp_device_change_compare(work, stream);
+}
+
+static int table(void *context, const struct lp_change_table *work, void *stream)
+{
+    (void)context;
+    return lp_device_change_table(work, stream);
+}
+
+static int apply(void *context, const struct lp_change_apply *work, void *stream)
+{
+    (void)context;
+    return lp_device_change_apply(work, stream);
+}
+
 extern "C" lp_status lp_nccl_cuda(lp_nccl_device *out, int32_t device, lp_error *err)
 {
     int count = 0;
@@ -141,9 +164,9 @@ extern "C" lp_status lp_nccl_cuda(lp_nccl_device *out, int32_t device, lp_error 
     if (code != cudaSuccess || device < 0 || device >= count)
         return lp_fail(err, LP_E_DEVICE, "there is no device %d: %s", device,
                        code != cudaSuccess ? error_text(NULL, code) : "this host has fewer");
-    *out =
-        lp_nccl_device{context_of(device), error_text,   enter,       allocate,    release,   store,      fetch,
-                       stream_open,        stream_close, event_open,  event_close, event_set, event_done, stream_wait,
-                       stream_settle,      take_pinned,  give_pinned, copy,        clear,     sum};
+    *out = lp_nccl_device{
+        context_of(device), error_text, enter,       allocate,  release,    store,       fetch,         stream_open,
+        stream_close,       event_open, event_close, event_set, event_done, stream_wait, stream_settle, take_pinned,
+        give_pinned,        copy,       clear,       sum,       compare,    table,       apply};
     return LP_OK;
 }

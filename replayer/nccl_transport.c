@@ -366,7 +366,7 @@ static lp_status open_nccl(over_nccl *t, const char *library, lp_error *err)
 {
     LP_TRY(lp_nccl_open(&t->nccl, library, err));
     LP_TRY(check_device(t, t->device.enter(t->device.context), "use the device", err));
-    LP_TRY(check_device(t, t->device.stream_open(t->device.context, &t->stream), "open a stream", err));
+    LP_TRY(check_device(t, t->device.stream_open(t->device.context, true, &t->stream), "open a stream", err));
     for (int i = 0; i < TICKETS; i++)
         LP_TRY(check_device(t, t->device.event_open(t->device.context, &t->ticket[i].event), "make an event", err));
     return LP_OK;

@@ -11,6 +11,9 @@ extern "C" {
 #endif
 
 struct lp_digest_job;
+struct lp_change_compare;
+struct lp_change_table;
+struct lp_change_apply;
 
 /* What NCCL needs of a device, and from stream_wait on what a sync needs of it whose payloads stay in its memory: NULL
  * on devices whose payloads pass through host memory. Calls return 0 or a code for error_text. */
@@ -22,7 +25,8 @@ typedef struct lp_nccl_device {
     void (*release)(void *context, void *memory);
     int (*store)(void *context, void *device, const void *host, int64_t bytes); /* returns when it is done */
     int (*fetch)(void *context, void *host, const void *device, int64_t bytes);
-    int (*stream_open)(void *context, void **stream);
+    /* is_urgent: what is on it comes first where two streams want the device. */
+    int (*stream_open)(void *context, bool is_urgent, void **stream);
     void (*stream_close)(void *context, void *stream);
     int (*event_open)(void *context, void **event);
     void (*event_close)(void *context, void *event);
@@ -38,6 +42,10 @@ typedef struct lp_nccl_device {
     int (*clear)(void *context, void *memory, int64_t bytes, void *stream);
     /* Adds the sums of the job at `data` to the two words at `sum` (lp_device_value_sum). */
     int (*sum)(void *context, const struct lp_digest_job *job, const void *data, void *sum, void *stream);
+    /* Changes (device_change.h). NULL: they are not looked for there. */
+    int (*compare)(void *context, const struct lp_change_compare *work, void *stream);
+    int (*table)(void *context, const struct lp_change_table *work, void *stream);
+    int (*apply)(void *context, const struct lp_change_apply *work, void *stream);
 } lp_nccl_device;
 
 /* LP_E_UNSUPPORTED in builds without CUDA, LP_E_DEVICE where there is no such device. */

@@ -2,6 +2,8 @@
 /* Changes to what is loaded, through the same steps as a load. */
 #include "replayer/session_patch.h"
 
+#include "replayer/device_patch.h"
+#include "replayer/device_session.h"
 #include "replayer/session.h"
 
 bool lp_patch_is_possible(const lp_plan *plan, uint32_t name)
@@ -10,8 +12,11 @@ bool lp_patch_is_possible(const lp_plan *plan, uint32_t name)
     const int bits = lp_dtype_bits(lp_checkpoint_at(plan->catalogue, name)->dtype);
     if (entry == LP_NONE)
         return true;
-    if (plan->side != NULL)
-        return false; /* a device's program moves whole names */
+    if (plan->side != NULL) {
+        lp_change_target target[LP_PATCH_TARGETS];
+        int count;
+        return lp_device_patch_targets(plan, name, target, &count);
+    }
     const lp_entry *e = &plan->entry[entry];
     for (uint32_t i = e->first_step; i < e->first_step + e->step_count; i++) {
         const lp_step *step = &plan->step[i];
@@ -51,7 +56,8 @@ lp_status lp_session_patch(lp_session *s, uint32_t name, int64_t off, const void
         return lp_fail_at(err, LP_E_MISMATCH, tensor->name, off, "a change of %lld bytes lies outside of '%s'",
                           (long long)bytes, tensor->name);
     lp_track *track = &s->track[entry];
-    if (!lp_patch_is_possible(s->plan, name) || s->mode != LP_DIRECT || !track->is_expected || track->is_complete)
+    if (!lp_patch_is_possible(s->plan, name) || s->on != NULL || s->mode != LP_DIRECT || !track->is_expected ||
+        track->is_complete)
         return lp_fail_at(err, LP_E_REFUSED, tensor->name, -1, "'%s' takes no changes", tensor->name);
     if (!track->is_seen) {
         LP_TRY(lp_session_reserve(s, entry, 0, 0, err));
@@ -73,6 +79,10 @@ lp_status lp_session_keep(lp_session *s, uint32_t name, lp_error *err)
         return LP_OK;
     if (!lp_patch_is_possible(s->plan, name) || s->mode != LP_DIRECT || !s->track[entry].is_expected)
         return lp_fail(err, LP_E_REFUSED, "'%s' has to come whole", lp_checkpoint_at(s->plan->catalogue, name)->name);
+    if (s->on != NULL) {
+        lp_device_keep(s, entry);
+        return LP_OK;
+    }
     LP_TRY(lp_session_reserve(s, entry, 0, 0, err));
     lp_session_start_writing(s);
     lp_session_first_touch(s, entry);

@@ -2,10 +2,13 @@
 /* Epochs from begin to end, at senders and receivers. */
 #include "replayer/sync_private.h"
 
+#include "replayer/device_patch.h"
 #include "replayer/device_session.h"
 #include "replayer/device_session_pieces.h"
 #include "replayer/session_patch.h"
+#include "replayer/sync_delta.h"
 #include "replayer/sync_source.h"
+#include "replayer/transport_lane.h"
 #include "replayer/transport_wire.h"
 
 #include <stdio.h>
@@ -168,7 +171,8 @@ static lp_status send_epoch(lp_sync *s, const lp_sync_source *source, int64_t ep
     if (s->mode != LP_SYNC_SLICED)
         LP_TRY(lp_sync_shares(s, source, err));
     s->uses_lane = s->transport.lane != NULL;
-    LP_TRY(lp_flow_buckets(s, false, source->packer == NULL || s->mode == LP_SYNC_DELTA, err));
+    const bool is_host_delta = s->mode == LP_SYNC_DELTA && !lp_delta_is_on_device(s, source);
+    LP_TRY(lp_flow_buckets(s, false, source->packer == NULL || is_host_delta, err));
     s->held = 0; /* from here on shadow and receivers are between two epochs */
     LP_TRY(send_frames(s, source, err));
     return all_say_yes(s, err);
@@ -210,6 +214,11 @@ static lp_status keep(void *context, uint32_t name, lp_error *err)
     return lp_session_keep(context, name, err);
 }
 
+static lp_status open_patch(void *context, uint32_t name, lp_error *err)
+{
+    return lp_device_patch_open(context, name, err);
+}
+
 static lp_status pieces(void *context, const lp_piece *piece, int64_t count, const void *data, lp_error *err)
 {
     return lp_device_push_pieces(context, piece, count, data, err);
@@ -217,12 +226,17 @@ static lp_status pieces(void *context, const lp_piece *piece, int64_t count, con
 
 static lp_status receive_frames(lp_sync *s, lp_plan *plan, lp_session *session, void *stream, lp_error *err)
 {
-    const lp_sync_sink sink = {
-        .context = session, .push = push, .patch = patch, .keep = keep, .pieces = pieces, .stream = stream};
+    const lp_sync_sink sink = {.context = session,
+                               .push = push,
+                               .patch = patch,
+                               .keep = keep,
+                               .pieces = pieces,
+                               .stream = stream,
+                               .open = open_patch};
     if (s->mode == LP_SYNC_SLICED)
         return lp_sliced_receive(s, plan, &sink, err);
     if (s->is_delta[s->round.rank])
-        return lp_delta_receive(s, &sink, err);
+        return lp_delta_receive(s, plan, &sink, err);
     if (s->mode == LP_SYNC_DELTA)
         LP_TRY(lp_delta_watch(s, err));
     s->report.mode = LP_SYNC_PACKED;
@@ -289,18 +303,36 @@ static lp_status choose_way(lp_sync *s, const lp_plan *plan, lp_error *err)
     return lp_flow_buckets(s, false, !s->uses_lane, err);
 }
 
+/* Changes come to plans of host memory, and to those on the device that messages come to. */
+static lp_status takes_changes(lp_sync *s, const lp_plan *plan, lp_load_mode mode, bool *yes, lp_error *err)
+{
+    const lp_transport *t = &s->transport;
+    *yes = plan->side == NULL;
+    if (mode == LP_LAYERWISE || mode == LP_META)
+        *yes = false;
+    else if (plan->side != NULL && t->lane != NULL && t->lane->device->apply != NULL) {
+        const lp_device_calls *c = &plan->side->calls;
+        void *own = s->bucket_memory[0] == NULL ? t->take(t->context, LP_SYNC_BUCKET_LEAST) : NULL;
+        const void *at = own != NULL ? own : s->bucket_memory[0];
+        const int code = at == NULL ? 0 : c->is_ours(c->context, at, yes);
+        if (own != NULL)
+            t->give_back(t->context, own);
+        return lp_device_check(c, code, "ask where messages lie", err);
+    }
+    return LP_OK;
+}
+
 static lp_status receive_epoch(lp_sync *s, lp_plan *plan, const lp_session_options *options, int64_t epoch,
                                lp_error *err)
 {
     const int64_t map = lp_bitmap_bytes(s);
     uint8_t *used = lp_allocate_zero(s->alloc, 2 * (size_t)map + 1), *whole = used == NULL ? NULL : used + map;
-    lp_fact mine = {.takes_delta = options->mode != LP_LAYERWISE && options->mode != LP_META && plan->side == NULL,
-                    .wanted = epoch,
-                    .used = used,
-                    .whole = whole};
+    lp_fact mine = {.wanted = epoch, .used = used, .whole = whole};
     if (lp_patch_is_stale(plan))
         s->held = 0; /* some other load went wrong */
     lp_status status = used == NULL ? lp_fail_memory(err) : say_needs(s, plan, used, whole, err);
+    if (status == LP_OK)
+        status = takes_changes(s, plan, options->mode, &mine.takes_delta, err);
     const int64_t needed = s->report.bytes_needed;
     if (status == LP_OK)
         status = lp_sync_agree(s, &mine, err);

@@ -139,7 +139,9 @@ int64_t lp_change_put(uint32_t name, int64_t off, int elem, int64_t elements, co
     }
     if (best != LP_CHANGE_ALL)
         put_values(was, is, elem, elements, to + size[best] - values);
-    return LP_CHANGE_HEAD + size[best];
+    const int64_t bytes = LP_CHANGE_HEAD + size[best], padded = lp_change_most(size[best]);
+    memset(out + bytes, 0, (size_t)(padded - bytes));
+    return padded;
 }
 
 /* ---- get ---- */
@@ -240,7 +242,13 @@ static lp_status get_body(change *c, const uint8_t *data, int64_t bytes, int64_t
         return corrupt(err, "a list that is out of order");
     if (changed * c->elem > bytes - LP_CHANGE_HEAD - index)
         return corrupt(err, "they end in values");
-    *used = LP_CHANGE_HEAD + index + changed * c->elem;
+    const int64_t end = LP_CHANGE_HEAD + index + changed * c->elem;
+    *used = lp_change_most(index + changed * c->elem);
+    if (*used > bytes)
+        return corrupt(err, "they end before they are filled up");
+    for (int64_t i = end; i < *used; i++)
+        if (data[i] != 0)
+            return corrupt(err, "they are filled up by something");
     return LP_OK;
 }
 

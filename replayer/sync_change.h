@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Changes of a stretch of a tensor, as bytes: the smallest of four forms. Private to the replayer.
+ * Changes of a stretch of a tensor, as bytes, a record: the smallest of four forms. Private to the replayer.
  *
  *   all       every element
  *   elements  places of the changed ones, then their values
  *   runs      gaps and lengths of changed runs, then their values
  *   bits      a bit for each element of the stretch, then the values of the changed ones
+ *
+ * Records are multiples of 8 bytes, filled up by zeros.
  */
 #ifndef LOADPLAN_SYNC_CHANGE_H
 #define LOADPLAN_SYNC_CHANGE_H
@@ -24,8 +26,14 @@ typedef enum lp_change_form {
     LP_CHANGE_BITS = 4
 } lp_change_form;
 
+/* The most that a record of so many bytes of a tensor takes. */
+static inline int64_t lp_change_most(int64_t bytes)
+{
+    return (LP_CHANGE_HEAD + bytes + 7) / 8 * 8;
+}
+
 /* Writes the changes of `elements` elements of `elem` bytes, which lie `off` bytes into tensor `name`, to `out` (room
- * for LP_CHANGE_HEAD + elements * elem bytes). Returns the bytes written; 0: nothing changed. With `whole` all are
+ * for lp_change_most of them). Returns the bytes written; 0: nothing changed. With `whole` all are
  * written, changed or not. */
 int64_t lp_change_put(uint32_t name, int64_t off, int elem, int64_t elements, const uint8_t *was, const uint8_t *is,
                       bool whole, uint8_t *out);

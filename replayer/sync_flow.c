@@ -67,6 +67,9 @@ lp_status lp_flow_buckets(lp_sync *s, bool both_ways, bool is_seen, lp_error *er
 void lp_flow_release(lp_sync *s)
 {
     release_buckets(s);
+    lp_shadow_release(s);
+    lp_applier_close(s->applier);
+    s->applier = NULL;
     lp_sync_lane_close(s->lane, s->alloc);
     s->lane = NULL;
 }

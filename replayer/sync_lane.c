@@ -16,7 +16,7 @@ static lp_status open_lane(lp_sync_lane *l, lp_error *err)
     const lp_nccl_device *d = l->device;
     void *sum = NULL, *found = NULL;
     LP_TRY(lp_lane_check(l, d->enter(l->context), "use the device", err));
-    LP_TRY(lp_lane_check(l, d->stream_open(l->context, &l->aside), "open a stream", err));
+    LP_TRY(lp_lane_check(l, d->stream_open(l->context, false, &l->aside), "open a stream", err));
     for (int i = 0; i < 2; i++) {
         LP_TRY(lp_lane_check(l, d->event_open(l->context, &l->bucket[i].packed), "make an event", err));
         LP_TRY(lp_lane_check(l, d->event_open(l->context, &l->bucket[i].filled), "make an event", err));
@@ -31,9 +31,12 @@ static lp_status open_lane(lp_sync_lane *l, lp_error *err)
 
 lp_status lp_sync_lane_open(lp_sync *s, lp_error *err)
 {
+    return s->lane != NULL ? LP_OK : lp_sync_lane_new(s, &s->lane, err);
+}
+
+lp_status lp_sync_lane_new(const lp_sync *s, lp_sync_lane **out, lp_error *err)
+{
     const lp_lane *lane = s->transport.lane;
-    if (s->lane != NULL)
-        return LP_OK;
     lp_sync_lane *l = lp_allocate_zero(s->alloc, sizeof *l);
     if (l == NULL)
         return lp_fail_memory(err);
@@ -41,7 +44,7 @@ lp_status lp_sync_lane_open(lp_sync *s, lp_error *err)
         .lane = lane, .device = lane->device, .context = lane->device->context, .owner = s->transport.context};
     const lp_status status = open_lane(l, err);
     if (status == LP_OK)
-        s->lane = l;
+        *out = l;
     else
         lp_sync_lane_close(l, s->alloc);
     return status;

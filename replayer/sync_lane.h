@@ -46,6 +46,7 @@ typedef struct lp_sync_lane {
 
 /* Makes s->lane, unless it is there. The transport has a lane. */
 lp_status lp_sync_lane_open(lp_sync *s, lp_error *err);
+lp_status lp_sync_lane_new(const lp_sync *s, lp_sync_lane **out, lp_error *err); /* one more */
 void lp_sync_lane_close(lp_sync_lane *l, const lp_alloc *alloc); /* NULL is allowed; no flow is under way */
 
 lp_status lp_lane_check(const lp_sync_lane *l, int code, const char *verb, lp_error *err);
@@ -57,11 +58,63 @@ lp_status lp_lane_digest(const lp_sync_lane *l, int slot, const void *bucket, in
 /* What was found, when `filled` is done. */
 void lp_lane_found(const lp_sync_lane *l, int slot, int64_t bytes, uint8_t digest[16]);
 
-/* ---- sync_lane_out.c, sync_lane_in.c: lp_frames_send and lp_frames_receive ---- */
+/* ---- sync_lane_out.c ---- */
 
 lp_status lp_lane_send(lp_sync *s, const lp_sync_source *source, const lp_frame_out *frame, int64_t count,
-                       lp_error *err);
+                       lp_error *err); /* lp_frames_send */
+
+typedef struct lp_lane_out_slot {
+    int64_t payload, before, header; /* tickets: of the message from this bucket, of the one before it, of the header */
+    bool has_payload, has_before, has_header;
+    uint8_t bytes[LP_FRAME_BYTES];
+} lp_lane_out_slot;
+
+/* Frames out, one after the other, of buckets in turns: free, (the caller fills it on aside,) start, announce. */
+typedef struct lp_lane_out {
+    lp_sync *s;
+    const lp_sync_lane *l;
+    lp_lane_out_slot slot[2];
+    lp_transfer *transfer; /* room for all ranks */
+} lp_lane_out;
+
+lp_status lp_lane_out_open(lp_lane_out *f, lp_sync *s, lp_error *err);
+/* What the stream (aside, or one besides) is given next comes behind the message that was last sent from the bucket. */
+lp_status lp_lane_out_free(lp_lane_out *f, int k, void *stream, lp_error *err);
+/* Sends bytes > 0 of the bucket behind what is on aside now, and takes their digest. */
+lp_status lp_lane_out_start(lp_lane_out *f, int k, const int32_t *peer, int32_t peers, int64_t bytes, lp_error *err);
+/* The header of a frame that was started, or of one without bytes. */
+lp_status lp_lane_out_announce(lp_lane_out *f, int k, const int32_t *peer, int32_t peers, int64_t sequence,
+                               int64_t bytes, int64_t next_bytes, lp_error *err);
+lp_status lp_lane_out_drain(lp_lane_out *f, lp_error *err);
+/* Nothing is under way afterwards. Returns status, or what waiting came to. */
+lp_status lp_lane_out_close(lp_lane_out *f, lp_status status, lp_error *err);
+
+/* ---- sync_lane_in.c ---- */
+
 lp_status lp_lane_receive(lp_sync *s, const lp_frame_in *frame, int64_t count, const lp_sync_sink *sink, bool is_whole,
+                          lp_error *err); /* lp_frames_receive */
+
+typedef struct lp_lane_in_slot {
+    int64_t payload, header; /* tickets */
+    uint8_t bytes[LP_FRAME_BYTES];
+} lp_lane_in_slot;
+
+/* Frames in, one after the other, of buckets in turns: post, take, (the caller replays it on its stream,) done. */
+typedef struct lp_lane_in {
+    lp_sync *s;
+    lp_sync_lane *l;
+    void *stream;
+    lp_lane_in_slot slot[2];
+} lp_lane_in;
+
+void lp_lane_in_open(lp_lane_in *f, lp_sync *s, void *stream);
+/* Starts a frame: its message waits for the replay of what was in the bucket, its digest for the message. */
+lp_status lp_lane_in_post(lp_lane_in *f, int k, int32_t sender, int64_t bytes, lp_error *err);
+/* Nothing of a frame is replayed before it is known to be the right one, whole. */
+lp_status lp_lane_in_take(lp_lane_in *f, int k, int32_t sender, int64_t sequence, int64_t bytes, lp_frame *frame,
                           lp_error *err);
+lp_status lp_lane_in_done(lp_lane_in *f, int k, lp_error *err);
+/* Nothing is under way afterwards, on the caller's stream either. Returns status, or what waiting came to. */
+lp_status lp_lane_in_close(lp_lane_in *f, lp_status status, lp_error *err);
 
 #endif

@@ -2,31 +2,20 @@
 /* Frames into the memory of a device, and from there into a session on it. */
 #include "replayer/sync_lane.h"
 
-typedef struct in_slot {
-    int64_t payload, header; /* tickets */
-    uint8_t bytes[LP_FRAME_BYTES];
-} in_slot;
+/* ---- one frame ---- */
 
-typedef struct lane_in {
-    lp_sync *s;
-    lp_sync_lane *l;
-    const lp_frame_in *frame;
-    const lp_sync_sink *sink;
-    lp_sum_pair *content; /* by name, on the device: what came of each; NULL: not compared */
-    in_slot slot[2];
-} lane_in;
-
-/* Starts a frame: its message waits for the replay of what was in the bucket, its digest for the message. */
-static lp_status post(lane_in *f, int64_t number, lp_error *err)
+void lp_lane_in_open(lp_lane_in *f, lp_sync *s, void *stream)
 {
-    const int k = (int)(number % 2);
+    *f = (lp_lane_in){.s = s, .l = s->lane, .stream = stream};
+}
+
+lp_status lp_lane_in_post(lp_lane_in *f, int k, int32_t sender, int64_t bytes, lp_error *err)
+{
     const lp_sync *s = f->s;
     const lp_sync_lane *l = f->l;
     const lp_transport *t = &s->transport;
-    const lp_frame_in *x = &f->frame[number];
-    const int64_t bytes = lp_pieces_frame(x->pieces, x->number)->bytes;
-    const lp_transfer header = {.peer = x->sender, .is_host = true, .data = f->slot[k].bytes, .bytes = LP_FRAME_BYTES};
-    const lp_transfer payload = {.peer = x->sender, .data = s->bucket_memory[k], .bytes = bytes};
+    const lp_transfer header = {.peer = sender, .is_host = true, .data = f->slot[k].bytes, .bytes = LP_FRAME_BYTES};
+    const lp_transfer payload = {.peer = sender, .data = s->bucket_memory[k], .bytes = bytes};
     LP_TRY(t->start(t->context, &header, 1, &f->slot[k].header, err));
     if (bytes == 0)
         return LP_OK;
@@ -37,36 +26,84 @@ static lp_status post(lane_in *f, int64_t number, lp_error *err)
     return lp_lane_digest(l, k, s->bucket_memory[k], bytes, err);
 }
 
-/* Nothing of a frame is replayed before it is known to be the right one, whole. */
-static lp_status take(lane_in *f, int64_t number, lp_error *err)
+lp_status lp_lane_in_take(lp_lane_in *f, int k, int32_t sender, int64_t sequence, int64_t bytes, lp_frame *frame,
+                          lp_error *err)
 {
-    const int k = (int)(number % 2);
     lp_sync *s = f->s;
     const lp_sync_lane *l = f->l;
-    const lp_frame_in *x = &f->frame[number];
     const lp_transport *t = &s->transport;
     uint8_t digest[16];
-    lp_frame frame;
-    lp_frame want = {.round = s->round.number,
-                     .sender = x->sender,
-                     .epoch = s->epoch,
-                     .sequence = x->number,
-                     .bytes = lp_pieces_frame(x->pieces, x->number)->bytes};
+    lp_frame want = {
+        .round = s->round.number, .sender = sender, .epoch = s->epoch, .sequence = sequence, .bytes = bytes};
     memcpy(want.agreement, s->agreement, sizeof want.agreement);
     LP_TRY(t->wait(t->context, f->slot[k].header, err));
-    LP_TRY(lp_frame_get(f->slot[k].bytes, &frame, err));
-    LP_TRY(lp_frame_expect(&frame, &want, err));
+    LP_TRY(lp_frame_get(f->slot[k].bytes, frame, err));
+    LP_TRY(lp_frame_expect(frame, &want, err));
     s->report.frames++;
-    if (frame.bytes == 0)
-        return lp_frame_verify(&frame, NULL, err);
-    if (frame.digest != LP_FRAME_VALUE)
-        return lp_fail(err, LP_E_VERSION, "a frame with a digest of kind %u came for a device", frame.digest);
-    LP_TRY(l->lane->await(l->owner, l->bucket[k].filled, x->sender, err));
+    if (frame->bytes == 0)
+        return lp_frame_verify(frame, NULL, err);
+    if (frame->digest != LP_FRAME_VALUE)
+        return lp_fail(err, LP_E_VERSION, "a frame with a digest of kind %u came for a device", frame->digest);
+    LP_TRY(l->lane->await(l->owner, l->bucket[k].filled, sender, err));
     LP_TRY(t->wait(t->context, f->slot[k].payload, err));
-    lp_lane_found(l, k, frame.bytes, digest);
-    LP_TRY(lp_frame_compare(&frame, digest, err));
-    s->report.bytes_moved += frame.bytes;
+    lp_lane_found(l, k, frame->bytes, digest);
+    LP_TRY(lp_frame_compare(frame, digest, err));
+    s->report.bytes_moved += frame->bytes;
     return LP_OK;
+}
+
+lp_status lp_lane_in_done(lp_lane_in *f, int k, lp_error *err)
+{
+    lp_sync_lane *l = f->l;
+    LP_TRY(lp_lane_check(l, l->device->event_set(l->context, l->bucket[k].freed, f->stream), "mark a stream", err));
+    l->bucket[k].was_replayed = true;
+    return LP_OK;
+}
+
+lp_status lp_lane_in_close(lp_lane_in *f, lp_status status, lp_error *err)
+{
+    lp_sync *s = f->s;
+    const lp_nccl_device *d = f->l->device;
+    lp_error later;
+    if (status != LP_OK)
+        s->transport.cancel(s->transport.context); /* what aside may be waiting for */
+    lp_status settled = lp_lane_check(f->l, d->stream_settle(f->l->context, f->l->aside), "receive frames", &later);
+    const int replayed = d->stream_settle(f->l->context, f->stream);
+    if (settled == LP_OK)
+        settled = lp_lane_check(f->l, replayed, "replay frames", &later);
+    if (status != LP_OK || settled == LP_OK)
+        return status;
+    *err = later;
+    return settled;
+}
+
+/* ---- lists of them ---- */
+
+typedef struct lane_in {
+    lp_lane_in in;
+    lp_sync *s;
+    lp_sync_lane *l;
+    const lp_frame_in *frame;
+    const lp_sync_sink *sink;
+    lp_sum_pair *content; /* by name, on the device: what came of each; NULL: not compared */
+} lane_in;
+
+static int64_t bytes_of(const lp_frame_in *x)
+{
+    return lp_pieces_frame(x->pieces, x->number)->bytes;
+}
+
+static lp_status post(lane_in *f, int64_t number, lp_error *err)
+{
+    const lp_frame_in *x = &f->frame[number];
+    return lp_lane_in_post(&f->in, (int)(number % 2), x->sender, bytes_of(x), err);
+}
+
+static lp_status take(lane_in *f, int64_t number, lp_error *err)
+{
+    const lp_frame_in *x = &f->frame[number];
+    lp_frame frame;
+    return lp_lane_in_take(&f->in, (int)(number % 2), x->sender, x->number, bytes_of(x), &frame, err);
 }
 
 /* What is in the bucket adds to the sums of its tensors. */
@@ -85,27 +122,26 @@ static lp_status replay(lane_in *f, int64_t number, lp_error *err)
 {
     const int k = (int)(number % 2);
     const lp_sync *s = f->s;
-    lp_sync_lane *l = f->l;
     const lp_frame_in *x = &f->frame[number];
     const lp_frame_span *span = lp_pieces_frame(x->pieces, x->number);
     const lp_sync_sink *sink = f->sink;
     LP_TRY(sink->pieces(sink->context, &x->pieces->piece[span->first], span->count, s->bucket_memory[k], err));
     if (f->content != NULL)
         LP_TRY(add_content(f, x, s->bucket_memory[k], err));
-    LP_TRY(lp_lane_check(l, l->device->event_set(l->context, l->bucket[k].freed, sink->stream), "mark a stream", err));
-    l->bucket[k].was_replayed = true;
-    return LP_OK;
+    return lp_lane_in_done(&f->in, k, err);
 }
 
+/* The message after the next is started as soon as the streams know when its bucket is free, so that messages come one
+ * behind the other. A rank that is connected to waits for nobody who is behind it in the order of frames. */
 static lp_status receive_all(lane_in *f, int64_t count, lp_error *err)
 {
-    if (count > 0)
-        LP_TRY(post(f, 0, err));
+    for (int64_t i = 0; i < count && i < 2; i++)
+        LP_TRY(post(f, i, err));
     for (int64_t i = 0; i < count; i++) {
         LP_TRY(take(f, i, err));
-        if (i + 1 < count)
-            LP_TRY(post(f, i + 1, err));
         LP_TRY(replay(f, i, err));
+        if (i + 2 < count)
+            LP_TRY(post(f, i + 2, err));
         lp_sync_alive(f->s);
     }
     return LP_OK;
@@ -153,24 +189,14 @@ lp_status lp_lane_receive(lp_sync *s, const lp_frame_in *frame, int64_t count, c
                           lp_error *err)
 {
     lane_in f = {.s = s, .l = s->lane, .frame = frame, .sink = sink};
-    const lp_nccl_device *d = f.l->device;
-    lp_error later;
+    lp_lane_in_open(&f.in, s, sink->stream);
     lp_status status = is_whole && s->sum != NULL ? open_content(&f, err) : LP_OK;
     if (status == LP_OK)
         status = receive_all(&f, count, err);
-    if (status != LP_OK)
-        s->transport.cancel(s->transport.context); /* what aside may be waiting for */
-    lp_status settled = lp_lane_check(f.l, d->stream_settle(f.l->context, f.l->aside), "receive frames", &later);
-    const int replayed = d->stream_settle(f.l->context, sink->stream);
-    if (settled == LP_OK)
-        settled = lp_lane_check(f.l, replayed, "replay frames", &later);
-    if (status == LP_OK && settled != LP_OK) {
-        status = settled;
-        *err = later;
-    }
+    status = lp_lane_in_close(&f.in, status, err);
     if (status == LP_OK)
         status = verify_content(&f, err);
     if (f.content != NULL)
-        d->release(f.l->context, f.content);
+        f.l->device->release(f.l->context, f.content);
     return status;
 }

@@ -8,6 +8,8 @@
 #include "replayer/sync_private.h"
 #include "replayer/sync_source.h"
 
+#include <stdatomic.h>
+
 typedef struct packing {
     const lp_plan *plan;
     const lp_alloc *alloc;
@@ -262,10 +264,44 @@ static lp_status fetch(void *context, int64_t number, void *out, lp_error *err)
     return status;
 }
 
+/* ---- rows ---- */
+
+typedef struct row_walk {
+    int (*row)(void *to, int64_t off, const void *data, int64_t bytes);
+    void *to;
+    const uint8_t *base;
+} row_walk;
+
+static int walk_row(void *context, int64_t dst_off, int64_t src_off, int64_t count)
+{
+    const row_walk *w = context;
+    return w->row(w->to, dst_off, w->base + src_off, count);
+}
+
+static lp_status rows(void *context, const lp_piece *piece,
+                      int (*row)(void *to, int64_t off, const void *data, int64_t bytes), void *to, lp_error *err)
+{
+    const packing *p = context;
+    lp_gather_part *part = NULL;
+    int64_t parts = 0, capacity = 0;
+    bool is_over = false;
+    const lp_status status = lp_gather_compile(p->plan, piece->name, piece->lo, piece->run, piece->stride, piece->count,
+                                               p->alloc, &part, &parts, &capacity, err);
+    for (int64_t i = 0; i < parts; i++) {
+        row_walk w = {.row = row, .to = to, .base = p->plan->address[part[i].dest]};
+        if (status == LP_OK && !is_over)
+            is_over = lp_map_walk(part[i].map, walk_row, &w) != 0;
+        lp_map_free(part[i].map, p->alloc);
+    }
+    lp_release(p->alloc, part);
+    return status;
+}
+
 /* ---- life ---- */
 
-lp_status lp_packer_open(lp_sync_packer **out, const lp_plan *plan, lp_error *err)
+static lp_status open_one(lp_sync_packer **out, const lp_plan *plan, lp_error *err)
 {
+    static atomic_uint_fast64_t last;
     const lp_alloc *alloc = plan->platform.alloc;
     lp_sync_packer *packer = lp_allocate_zero(alloc, sizeof *packer);
     packing *p = lp_allocate_zero(alloc, sizeof *p);
@@ -275,15 +311,33 @@ lp_status lp_packer_open(lp_sync_packer **out, const lp_plan *plan, lp_error *er
         return lp_fail_memory(err);
     }
     *p = (packing){.plan = plan, .alloc = alloc};
-    *packer = (lp_sync_packer){.context = p, .prepare = prepare, .pack = pack, .fetch = fetch};
+    *packer = (lp_sync_packer){.context = p,
+                               .prepare = prepare,
+                               .pack = pack,
+                               .fetch = fetch,
+                               .rows = rows,
+                               .serial = atomic_fetch_add(&last, 1) + 1};
     *out = packer;
     return LP_OK;
+}
+
+lp_status lp_packer_open(lp_sync_packer **out, const lp_plan *plan, lp_error *err)
+{
+    lp_sync_packer *packer = NULL;
+    LP_TRY(open_one(&packer, plan, err));
+    const lp_status status = open_one(&packer->beside, plan, err);
+    if (status == LP_OK)
+        *out = packer;
+    else
+        lp_packer_close(packer);
+    return status;
 }
 
 void lp_packer_close(lp_sync_packer *packer)
 {
     if (packer == NULL)
         return;
+    lp_packer_close(packer->beside);
     packing *p = packer->context;
     const lp_alloc *alloc = p->alloc;
     forget(p);

@@ -35,6 +35,7 @@ typedef struct lp_fact {
 
 struct lp_slices;
 struct lp_shadow;
+struct lp_applier;
 struct lp_sync_lane;
 
 struct lp_sync {
@@ -74,8 +75,9 @@ struct lp_sync {
     struct lp_sync_lane *lane; /* NULL: never used */
     bool uses_lane;            /* of the epoch: payloads of packed and sliced frames stay on the device */
 
-    struct lp_slices *slices; /* schedule of sliced epochs, kept while ranks and plans stay the same */
-    struct lp_shadow *shadow; /* of delta epochs */
+    struct lp_slices *slices;   /* schedule of sliced epochs, kept while ranks and plans stay the same */
+    struct lp_shadow *shadow;   /* of delta epochs */
+    struct lp_applier *applier; /* of delta epochs into a device */
 };
 
 /* ---- sync_agree.c ---- */
@@ -165,6 +167,8 @@ typedef struct lp_sync_sink {
     /* Of sessions on a device: pieces that lie one after the other in its memory; what reads them is on the stream. */
     lp_status (*pieces)(void *context, const lp_piece *piece, int64_t count, const void *data, lp_error *err);
     void *stream;
+    /* Likewise: parts of the name are going to be replaced on the stream. */
+    lp_status (*open)(void *context, uint32_t name, lp_error *err);
 } lp_sync_sink;
 
 /* ---- sync_frames.c: frames of one pass, in the order in which they go ---- */
@@ -197,10 +201,12 @@ lp_status lp_sliced_send(lp_sync *s, const lp_sync_source *source, lp_error *err
 lp_status lp_sliced_receive(lp_sync *s, const lp_plan *plan, const lp_sync_sink *sink, lp_error *err);
 void lp_slices_free(struct lp_slices *slices);
 lp_status lp_delta_send(lp_sync *s, const lp_sync_source *source, lp_error *err);
-lp_status lp_delta_receive(lp_sync *s, const lp_sync_sink *sink, lp_error *err);
+lp_status lp_delta_receive(lp_sync *s, const lp_plan *plan, const lp_sync_sink *sink, lp_error *err);
 /* What a receiver does that gets whole tensors while others get changes. */
 lp_status lp_delta_watch(lp_sync *s, lp_error *err);
 void lp_shadow_free(struct lp_shadow *shadow, const lp_alloc *alloc);
+void lp_shadow_release(lp_sync *s);                /* what of it lies on a device */
+void lp_applier_close(struct lp_applier *applier); /* NULL is allowed */
 
 /* sync_frames.c: pieces of one frame from a source into a bucket, and from a bucket into a sink, in host memory. */
 lp_status lp_sync_read_frame(lp_sync *s, const lp_sync_source *source, const lp_pieces *p, const lp_frame_span *frame,

@@ -5,6 +5,7 @@
 
 #include "replayer/plan.h"
 #include "replayer/sync.h"
+#include "replayer/sync_piece.h"
 
 struct lp_frame_out;
 
@@ -21,6 +22,12 @@ typedef struct lp_sync_packer {
     lp_status (*pack)(void *context, int64_t number, void *stream, lp_error *err);
     /* Fills host memory, and waits. */
     lp_status (*fetch)(void *context, int64_t number, void *out, lp_error *err);
+    /* Calls `row` for the bytes of a piece by where they lie: byte `off` of it and on, packed, are the `bytes` at
+     * `data`. Ends early when it returns other than 0. */
+    lp_status (*rows)(void *context, const lp_piece *piece,
+                      int (*row)(void *to, int64_t off, const void *data, int64_t bytes), void *to, lp_error *err);
+    uint64_t serial;               /* no other one of this process has it */
+    struct lp_sync_packer *beside; /* one more, of the same plan and for as long; NULL: this is it */
 } lp_sync_packer;
 
 /* sync_pack.c: of a plan that is bound to a device, and outlives it. No pass is under way when it is closed. */

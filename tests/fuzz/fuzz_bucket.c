@@ -5,6 +5,7 @@
  * tensors and is cut without a byte lost; whatever is read of a connection's messages lies inside of them.
  */
 #include "replayer/sync_change.h"
+#include "replayer/sync_delta.h"
 #include "replayer/sync_frame.h"
 #include "replayer/sync_piece.h"
 #include "replayer/transport_wire.h"
@@ -12,7 +13,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
-enum { AS_FRAME, AS_CHANGES, AS_PIECES, AS_MESSAGE, AS_CHANGED, AS_COUNT };
+enum { AS_FRAME, AS_CHANGES, AS_PIECES, AS_MESSAGE, AS_CHANGED, AS_CHANGES_FRAME, AS_COUNT };
 
 /* Three tensors: of single bytes, of two and of four, and one without any. */
 static const lp_checkpoint *catalogue(void)
@@ -103,6 +104,26 @@ static void as_changes(const uint8_t *data, size_t bytes)
     free(m.byte);
 }
 
+/* A frame of them: what it writes lies in its tensors, in any order. */
+static lp_status write_any(void *context, uint32_t name, int64_t off, const uint8_t *data, int64_t bytes,
+                           lp_change_form form, lp_error *err)
+{
+    image *m = context;
+    m->last = 0;
+    return write(context, name, off, data, bytes, form, err);
+}
+
+static void as_changes_frame(const uint8_t *data, size_t bytes)
+{
+    image m = {.byte = calloc(1, 140000)};
+    lp_error err = {0};
+    demand(m.byte != NULL);
+    const lp_status status = lp_delta_get_frame(data, (int64_t)bytes, catalogue(), write_any, &m, &err);
+    if (status != LP_OK)
+        demand_error(status, &err);
+    free(m.byte);
+}
+
 /* Two images of a tensor out of the input: what is written of their difference makes the one into the other. */
 static void as_changed(const uint8_t *data, size_t bytes)
 {
@@ -110,12 +131,13 @@ static void as_changed(const uint8_t *data, size_t bytes)
     const lp_checkpoint_tensor *t = lp_checkpoint_at(catalogue(), name);
     const int elem = lp_change_elem(t->dtype);
     int64_t elements = t->bytes / elem < 2000 ? t->bytes / elem : 2000;
-    uint8_t *was = calloc(1, (size_t)t->bytes), *is = calloc(1, (size_t)t->bytes), *out = malloc(24 + 2000 * 8);
+    uint8_t *was = calloc(1, (size_t)t->bytes), *is = calloc(1, (size_t)t->bytes),
+            *out = malloc((size_t)lp_change_most(2000 * 8));
     demand(was != NULL && is != NULL && out != NULL);
     for (size_t i = 1; i + 1 < bytes; i += 2)
         is[((size_t)data[i] * 31 + i) % (size_t)(elements * elem)] = data[i + 1];
     const int64_t written = lp_change_put(name, 0, elem, elements, was, is, false, out);
-    demand(written <= LP_CHANGE_HEAD + elements * elem);
+    demand(written <= lp_change_most(elements * elem) && written % 8 == 0);
     if (written > 0) {
         image m = {.byte = was};
         int64_t used = 0;
@@ -197,6 +219,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         break;
     case AS_MESSAGE:
         as_message(data + 1, bytes - 1);
+        break;
+    case AS_CHANGES_FRAME:
+        as_changes_frame(data + 1, bytes - 1);
         break;
     default:
         as_changed(data + 1, bytes - 1);

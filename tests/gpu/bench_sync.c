@@ -3,12 +3,13 @@
  * How fast weights move between GPUs of one host, from a trainer's device memory to live tensors, beside bare ncclSend
  * and ncclRecv of the same messages in the same run.
  *
- *   bench_sync packed|sliced|delta [--gib N] [--senders N] [--receivers N] [--bucket MIB] [--epochs N] [--gate]
- * [--host]
+ *   bench_sync packed|sliced|delta [--gib N] [--senders N] [--receivers N] [--bucket MIB] [--epochs N] [--fp8] [--gate]
+ *              [--host]
  *
  * Rank i uses GPU i. A trainer keeps rows of every tensor, a server columns; with one receiver a sliced epoch is that
- * of the first of two ranks. --gate: exit code 1 when a bar is missed. --host: host memory and sockets, small, no
- * ceiling: to try the bench itself. Exit code 77: too few GPUs, or no NCCL.
+ * of the first of two ranks. delta: first everything, then 1 % and 10 % of the elements changed, here and there and in
+ * runs of 4,096, beside one read of weights and shadow. --gate: exit code 1 when a bar is missed. --host: host memory
+ * and sockets, small, no ceiling: to try the bench itself. Exit code 77: too few GPUs, or no NCCL.
  */
 #include "recorder/recorder.h"
 #include "replayer/nccl_transport.h"
@@ -21,12 +22,23 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { RANKS_MOST = 8, EPOCHS_MOST = 64, MISSED = 1, SKIPPED = 77 };
+enum { RANKS_MOST = 8, EPOCHS_MOST = 64, MISSED = 1, SKIPPED = 77, RUN = 4096, ROUNDS = 4 };
+
+int read_ceiling(const void *data, size_t bytes, void *out, void *stream);
+
+/* What changes between epochs, each ROUNDS times forth and back. */
+static const struct change {
+    int percent;
+    bool is_clustered;
+} changes[] = {{1, false}, {1, true}, {10, false}, {10, true}};
+
+enum { CHANGES = sizeof changes / sizeof *changes, DELTA_EPOCHS = 1 + CHANGES * ROUNDS };
 
 typedef struct settings {
     lp_sync_mode mode;
     int senders, receivers, epochs, port;
     int64_t layers, hidden, bucket;
+    int elem; /* bytes of an element */
     bool is_gated, is_host;
 } settings;
 
@@ -37,6 +49,8 @@ typedef struct bench_rank {
     const lp_trace *trace;
     lp_destinations *memory;
     lp_plan *plan;
+    uint64_t *noise[2]; /* of a sender: what its tensors hold, on its device where they are there */
+    lp_nccl_device device;
     lp_sync_report report[EPOCHS_MOST];
     lp_status status;
     lp_error err;
@@ -52,6 +66,24 @@ static void give_up(const lp_error *err)
 
 /* ---- the model ---- */
 
+/* A tensor of any dtype has 8 x hidden x hidden bytes. */
+static int64_t tensor_bytes(const settings *o)
+{
+    return 8 * o->hidden * o->hidden;
+}
+
+static void shape_of(const settings *o, int64_t number, int64_t shape[2])
+{
+    const int64_t wide = 8 / o->elem * o->hidden;
+    shape[0] = number % 2 == 0 ? wide : o->hidden;
+    shape[1] = number % 2 == 0 ? o->hidden : wide;
+}
+
+static lp_dtype dtype_of(const settings *o)
+{
+    return o->elem == 1 ? LP_F8_E4M3 : LP_BF16;
+}
+
 static lp_checkpoint *make_model(const settings *o)
 {
     lp_checkpoint *c = NULL;
@@ -59,10 +91,11 @@ static lp_checkpoint *make_model(const settings *o)
     char name[64];
     lp_status status = lp_checkpoint_new(&c, NULL, &err);
     for (int64_t i = 0; i < 2 * o->layers && status == LP_OK; i++) {
-        const int64_t up[2] = {4 * o->hidden, o->hidden}, down[2] = {o->hidden, 4 * o->hidden};
+        int64_t shape[2];
+        shape_of(o, i, shape);
         snprintf(name, sizeof name, "layers.%d.%s", (int)(i / 2), i % 2 == 0 ? "up" : "down");
         const lp_checkpoint_tensor t = {
-            .name = name, .dtype = LP_BF16, .ndim = 2, .shape = i % 2 == 0 ? up : down, .file = -1, .file_off = -1};
+            .name = name, .dtype = dtype_of(o), .ndim = 2, .shape = shape, .file = -1, .file_off = -1};
         status = lp_checkpoint_add(c, &t, &err);
     }
     if (status == LP_OK)
@@ -83,10 +116,11 @@ static lp_trace *record(const settings *o, const lp_checkpoint *c, int tp, int d
     for (; at.tp_rank < tp && status == LP_OK; at.tp_rank++) {
         status = r == NULL ? lp_recorder_open(&r, c, &at, &err) : lp_recorder_next_scope(r, &at, &err);
         for (int64_t i = 0; i < 2 * o->layers && status == LP_OK; i++) {
-            int64_t shape[2] = {i % 2 == 0 ? 4 * o->hidden : o->hidden, i % 2 == 0 ? o->hidden : 4 * o->hidden};
+            int64_t shape[2];
+            shape_of(o, i, shape);
             const char *name = lp_name(r, "layers.%d.%s", (int)(i / 2), i % 2 == 0 ? "up" : "down");
             shape[dim] /= tp;
-            lp_declare(r, name, LP_BF16, 2, shape);
+            lp_declare(r, name, dtype_of(o), 2, shape);
             lp_copy(lp_dest(r, name), lp_narrow(lp_source(r, name), dim, at.tp_rank * shape[dim], shape[dim]));
         }
     }
@@ -108,7 +142,7 @@ static void bind_rank(bench_rank *r)
     const int32_t number = r->is_sender ? r->index : r->index - r->o->senders;
     const lp_scope *scope = lp_trace_scope_at(r->trace, lp_trace_scope_find(r->trace, number));
     snprintf(device, sizeof device, "cuda:%d", r->index);
-    const int64_t largest = r->o->hidden * r->o->hidden * 8;
+    const int64_t largest = tensor_bytes(r->o);
     const lp_bind_options o = {.device = r->o->is_host ? NULL : device,
                                .staging = r->o->is_host ? 0 : (2 * r->o->senders + 1) * largest};
     lp_status status = r->o->is_host ? lp_destinations_allocate(&r->memory, r->trace, scope, false, NULL, &err)
@@ -120,31 +154,123 @@ static void bind_rank(bench_rank *r)
         give_up(&err);
 }
 
-/* What a trainer's own loader leaves: noise, another one for each tensor. */
-static void load_trainer(bench_rank *r)
+/* ---- what a trainer holds: noise, that of tensor i from word i on ---- */
+
+static int64_t noise_bytes(const settings *o)
 {
-    const int64_t bytes = r->o->hidden * r->o->hidden * 8;
-    uint64_t *noise = malloc((size_t)bytes + 8 * (size_t)(2 * r->o->layers));
+    return tensor_bytes(o) + 16 * o->layers;
+}
+
+static uint64_t *make_noise(const settings *o)
+{
+    uint64_t *noise = malloc((size_t)noise_bytes(o));
     uint64_t x = 88172645463325252u;
-    lp_session *s = NULL;
-    lp_error err;
     if (noise == NULL)
         exit(2);
-    for (int64_t i = 0; i < bytes / 8 + 2 * r->o->layers; i++) {
+    for (int64_t i = 0; i < noise_bytes(o) / 8; i++) {
         x ^= x << 13;
         x ^= x >> 7;
         x ^= x << 17;
         noise[i] = x;
     }
+    return noise;
+}
+
+static void change_noise(const settings *o, uint64_t *noise, const struct change *c)
+{
+    const int64_t elements = noise_bytes(o) / o->elem, run = c->is_clustered ? RUN : 1;
+    uint8_t *byte = (uint8_t *)noise;
+    uint64_t x = 362436069362436069u;
+    for (int64_t i = 0; i < elements; i += run) {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        if ((x >> 20) % 100 < (uint64_t)c->percent)
+            for (int64_t k = i; k < i + run && k < elements; k++)
+                byte[k * o->elem] ^= (uint8_t)(1 + (x >> 8) % 255);
+    }
+}
+
+static void load_trainer(bench_rank *r)
+{
+    uint64_t *noise = make_noise(r->o);
+    lp_session *s = NULL;
+    lp_error err;
     lp_status status = lp_begin(&s, r->plan, &(lp_session_options){.mode = LP_COLD}, &err);
     for (lp_handle h = 0; status == LP_OK && h < 2 * r->o->layers; h++)
-        status = lp_push_range(s, lp_plan_name(r->plan, h), 0, noise + h, bytes, &err);
+        status = lp_push_range(s, lp_plan_name(r->plan, h), 0, noise + h, tensor_bytes(r->o), &err);
     if (status == LP_OK)
         status = lp_finish(s, NULL, &err);
     lp_session_close(s);
     free(noise);
     if (status != LP_OK)
         give_up(&err);
+}
+
+static void check(const bench_rank *r, int code)
+{
+    if (code == 0)
+        return;
+    fprintf(stderr, "%s\n", r->device.error_text(r->device.context, code));
+    exit(2);
+}
+
+/* The other noise of a case, and that of all on the device. */
+static void place_noise(bench_rank *r, int which, const struct change *c)
+{
+    void *there = r->noise[which];
+    uint64_t *noise = make_noise(r->o);
+    if (c != NULL)
+        change_noise(r->o, noise, c);
+    if (r->o->is_host) {
+        free(there);
+        r->noise[which] = noise;
+        return;
+    }
+    if (there == NULL)
+        check(r, r->device.allocate(r->device.context, noise_bytes(r->o), &there));
+    check(r, r->device.store(r->device.context, there, noise, noise_bytes(r->o)));
+    r->noise[which] = there;
+    free(noise);
+}
+
+/* A step of training: weights of one noise become those of the other. */
+static void train(bench_rank *r, int round)
+{
+    const settings *o = r->o;
+    const int which = 1 - round % 2;
+    const int64_t bytes = tensor_bytes(o) / o->senders;
+    int64_t count;
+    const lp_destination_memory *list = lp_destinations_list(r->memory, &count);
+    void *stream = NULL;
+    if (round == 0)
+        place_noise(r, 0, NULL);
+    if (round % ROUNDS == 0)
+        place_noise(r, 1, &changes[round / ROUNDS]);
+    if (!o->is_host)
+        check(r, r->device.stream_open(r->device.context, false, &stream));
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t layer = strtoll(strchr(list[i].name, '.') + 1, NULL, 10);
+        const uint64_t *noise = r->noise[which] + 2 * layer + (strstr(list[i].name, "down") != NULL);
+        const uint8_t *from = (const uint8_t *)noise + r->index * bytes;
+        if (o->is_host)
+            memcpy(list[i].data, from, (size_t)bytes);
+        else
+            check(r, r->device.copy(r->device.context, list[i].data, from, bytes, stream));
+    }
+    if (o->is_host)
+        return;
+    check(r, r->device.stream_settle(r->device.context, stream));
+    r->device.stream_close(r->device.context, stream);
+}
+
+static void free_noise(bench_rank *r)
+{
+    for (int i = 0; i < 2; i++)
+        if (r->o->is_host)
+            free(r->noise[i]);
+        else if (r->noise[i] != NULL)
+            r->device.release(r->device.context, r->noise[i]);
 }
 
 /* With one rank on each side and the same rows everything must have the same digests. */
@@ -165,10 +291,13 @@ static lp_status run_epochs(bench_rank *r, lp_sync *s, lp_error *err)
 {
     lp_sync_source source = {.context = NULL};
     lp_status status = r->is_sender ? lp_sync_source_plan(&source, r->plan, err) : LP_OK;
-    for (int e = 0; e < r->o->epochs && status == LP_OK; e++)
+    for (int e = 0; e < r->o->epochs && status == LP_OK; e++) {
+        if (r->is_sender && r->o->mode == LP_SYNC_DELTA && e > 0)
+            train(r, e - 1);
         status = r->is_sender
                      ? lp_sync_send(s, &source, 0, &r->report[e], err)
                      : lp_sync_recv(s, r->plan, &(lp_session_options){.mode = LP_DIRECT}, 0, &r->report[e], err);
+    }
     lp_sync_source_close(&source);
     return status;
 }
@@ -255,7 +384,7 @@ static void *run_bare(void *context)
     void *comm = NULL, *stream = NULL, *memory[2] = {NULL};
     lp_nccl_config config = {
         .size = sizeof config, .magic = LP_NCCL_CONFIG_MAGIC, .version = LP_NCCL_LEAST, .blocking = 0};
-    bool ok = d->enter(d->context) == 0 && d->stream_open(d->context, &stream) == 0 &&
+    bool ok = d->enter(d->context) == 0 && d->stream_open(d->context, true, &stream) == 0 &&
               d->allocate(d->context, bare.bytes, &memory[0]) == 0 &&
               d->allocate(d->context, bare.bytes, &memory[1]) == 0;
     if (ok) {
@@ -314,25 +443,24 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Median over the epochs but the first of the slowest receiver's time. */
-static double median_seconds(const settings *o)
+/* Median over epochs [first, end) of the slowest receiver's time. */
+static double median_seconds(const settings *o, int first, int end)
 {
     double t[EPOCHS_MOST] = {0};
-    const int first = o->epochs > 1;
-    for (int e = first; e < o->epochs; e++)
+    for (int e = first; e < end; e++)
         for (int i = o->senders; i < o->senders + o->receivers; i++) {
             const double seconds = (double)ranks[i].report[e].nanoseconds / 1e9;
             t[e - first] = seconds > t[e - first] ? seconds : t[e - first];
         }
-    qsort(t, (size_t)(o->epochs - first), sizeof *t, by_value);
-    return t[(o->epochs - first) / 2];
+    qsort(t, (size_t)(end - first), sizeof *t, by_value);
+    return t[(end - first) / 2];
 }
 
 static int judge(const settings *o)
 {
     const lp_sync_report *last = &ranks[o->senders].report[o->epochs - 1];
-    const double seconds = median_seconds(o), rate = (double)last->bytes_moved / seconds;
-    const double bar = o->mode == LP_SYNC_SLICED ? 0.90 : o->mode == LP_SYNC_PACKED ? 0.95 : 0.95 / 1.1;
+    const double seconds = median_seconds(o, o->epochs > 1, o->epochs), rate = (double)last->bytes_moved / seconds;
+    const double bar = o->mode == LP_SYNC_SLICED ? 0.90 : 0.95;
     const bool has_excess = o->mode == LP_SYNC_SLICED && last->bytes_moved != last->bytes_needed;
     printf("%-6s %d to %d: %.2f GiB to a receiver in %.4f s, %.2f GB/s; buckets %lld x 2 bytes",
            lp_sync_mode_name(o->mode), o->senders, o->receivers, (double)last->bytes_moved / (1 << 30), seconds,
@@ -348,6 +476,60 @@ static int judge(const settings *o)
     printf("; ncclSend/ncclRecv %.2f GB/s; ratio %.3f, bar %.3f: %s\n", most / 1e9, rate / most, bar,
            is_held ? "held" : "missed");
     return is_held || !o->is_gated ? 0 : MISSED;
+}
+
+/* Seconds of one read of a sender's weights, twice: as much as those and the shadow. */
+static double measure_read(bench_rank *r)
+{
+    const int64_t bytes = tensor_bytes(r->o) / r->o->senders;
+    int64_t count;
+    const lp_destination_memory *list = lp_destinations_list(r->memory, &count);
+    void *stream = NULL, *out = NULL;
+    double least = 1e9;
+    check(r, r->device.enter(r->device.context));
+    check(r, r->device.stream_open(r->device.context, false, &stream));
+    check(r, r->device.allocate(r->device.context, 4096, &out));
+    for (int n = 0; n < 4; n++) {
+        const int64_t since = lp_clock_ns();
+        for (int64_t i = 0; i < 2 * count; i++)
+            check(r, read_ceiling(list[i % count].data, (size_t)bytes, out, stream));
+        check(r, r->device.stream_settle(r->device.context, stream));
+        const double seconds = (double)(lp_clock_ns() - since) / 1e9;
+        least = seconds < least ? seconds : least;
+    }
+    r->device.stream_close(r->device.context, stream);
+    r->device.release(r->device.context, out);
+    return least;
+}
+
+static int judge_deltas(const settings *o)
+{
+    const lp_sync_report *all = &ranks[0].report[0], *shadow = &ranks[0].report[1];
+    const double full = (double)all->bytes_moved, read = o->is_host ? 0 : measure_read(&ranks[0]);
+    const double link = o->is_host ? 0 : measure_ceiling(o, all->bytes_moved);
+    int code = 0;
+    printf("delta  %d to %d, %s: %.2f GiB; buckets %lld x 2 bytes, shadow %.2f GiB; everything first: %.4f s\n",
+           o->senders, o->receivers, o->elem == 1 ? "FP8" : "BF16", full / (1 << 30), (long long)o->bucket,
+           (double)shadow->shadow_bytes / (1 << 30), (double)ranks[o->senders].report[0].nanoseconds / 1e9);
+    if (!o->is_host)
+        printf("  one read of weights and shadow %.3f ms; ncclSend/ncclRecv %.2f GB/s, everything at that %.3f ms\n",
+               read * 1e3, link / 1e9, full / link * 1e3);
+    for (int c = 0; c < CHANGES; c++) {
+        const int first = 1 + c * ROUNDS;
+        const lp_sync_report *last = &ranks[o->senders].report[first + ROUNDS - 1];
+        const double seconds = median_seconds(o, first, first + ROUNDS), bytes = (double)last->bytes_moved;
+        const double most = o->is_host ? 1 : bytes / link > read ? bytes / link : read;
+        const bool is_held = seconds <= 1.5 * most && seconds <= 1.1 * full / link && last->mode == LP_SYNC_DELTA;
+        printf("  %2d %%, %-9s: %8.1f MiB in %lld frames, %8.3f ms", changes[c].percent,
+               changes[c].is_clustered ? "clustered" : "scattered", bytes / (1 << 20), (long long)last->frames,
+               seconds * 1e3);
+        if (!o->is_host)
+            printf("; over the link %8.3f ms; %.2f of the longer one, bar 1.50; %.3f of everything, bar 1.10: %s",
+                   bytes / link * 1e3, seconds / most, seconds / (full / link), is_held ? "held" : "missed");
+        printf("\n");
+        code = is_held || !o->is_gated || o->is_host ? code : MISSED;
+    }
+    return code;
 }
 
 static int64_t number(int argc, char **argv, const char *name, int64_t fallback)
@@ -378,13 +560,14 @@ int main(int argc, char **argv)
     o.layers = number(argc, argv, "--gib", o.is_host ? 4 : 20);
     o.senders = (int)number(argc, argv, "--senders", 1);
     o.receivers = (int)number(argc, argv, "--receivers", 1);
-    o.epochs = (int)number(argc, argv, "--epochs", 6);
+    o.elem = flag(argc, argv, "--fp8") ? 1 : 2;
+    o.epochs = o.mode == LP_SYNC_DELTA ? DELTA_EPOCHS : (int)number(argc, argv, "--epochs", 6);
     o.bucket = number(argc, argv, "--bucket", o.is_host ? 1 : 256) << 20;
     o.port = 20000 + (int)(getpid() % 20000);
     if (o.mode == 0 || o.senders < 1 || o.receivers < 1 || o.senders + o.receivers > RANKS_MOST || o.epochs < 1 ||
         o.epochs > EPOCHS_MOST || o.layers < 1 || o.bucket < 1) {
         fprintf(stderr, "usage: bench_sync packed|sliced|delta [--gib N] [--senders N] [--receivers N] [--bucket MIB] "
-                        "[--epochs N] [--gate] [--host]\n");
+                        "[--epochs N] [--fp8] [--gate] [--host]\n");
         return 2;
     }
     const bool is_split = o.mode == LP_SYNC_SLICED;
@@ -395,16 +578,20 @@ int main(int argc, char **argv)
         ranks[i] = (bench_rank){.o = &o, .index = i, .is_sender = i < o.senders};
         ranks[i].trace = ranks[i].is_sender ? trainer : server;
         bind_rank(&ranks[i]);
+        lp_error err;
+        if (!o.is_host && lp_nccl_cuda(&ranks[i].device, i, &err) != LP_OK)
+            give_up(&err);
         if (ranks[i].is_sender)
             load_trainer(&ranks[i]);
     }
     run_world(&o);
-    int code = judge(&o);
+    int code = o.mode == LP_SYNC_DELTA ? judge_deltas(&o) : judge(&o);
     if (o.senders == 1 && o.receivers == 1 && !is_split && !is_equal(&ranks[0], &ranks[1])) {
         printf("the receiver does not hold what was sent\n");
         code = 2;
     }
     for (int i = 0; i < o.senders + o.receivers; i++) {
+        free_noise(&ranks[i]);
         lp_plan_close(ranks[i].plan);
         lp_destinations_free(ranks[i].memory);
     }

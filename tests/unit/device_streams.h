@@ -12,19 +12,32 @@
 #include "fake_device.h"
 #include "fake_nccl.h"
 
+#include "fake_changes.h"
+
 #include "replayer/device_digest.h"
 #include "replayer/nccl_transport.h"
 
 #include <sched.h>
 #include <time.h>
 
-enum { GPU_STREAMS = 8, GPU_PATIENCE_S = 300 };
+enum { GPU_STREAMS = 10, GPU_PATIENCE_S = 300 };
 
 typedef struct gpu_event {
     long set, done; /* how often it was set, and how often the streams have come to that */
 } gpu_event;
 
-typedef enum gpu_kind { GPU_WORK, GPU_PUSH, GPU_ROWS, GPU_SUM, GPU_WAIT, GPU_SET, GPU_MESSAGE } gpu_kind;
+typedef enum gpu_kind {
+    GPU_WORK,
+    GPU_PUSH,
+    GPU_ROWS,
+    GPU_SUM,
+    GPU_COMPARE,
+    GPU_TABLE,
+    GPU_APPLY,
+    GPU_WAIT,
+    GPU_SET,
+    GPU_MESSAGE
+} gpu_kind;
 
 typedef struct gpu_item {
     struct gpu_item *next;
@@ -35,6 +48,9 @@ typedef struct gpu_item {
     const uint8_t *from;
     int64_t to_pitch, from_pitch, bytes, rows;
     lp_digest_job job; /* GPU_SUM, of from to to */
+    lp_change_compare compare;
+    lp_change_table table;
+    lp_change_apply apply;
     gpu_event *event;
     long number; /* of the event's setting */
     fake_op *op;
@@ -168,6 +184,15 @@ static inline bool gpu_step(gpu *g, gpu_stream *s)
         break;
     case GPU_SUM:
         gpu_run_sum(&w->job, w->from, (lp_value_sum *)(void *)w->to);
+        break;
+    case GPU_COMPARE:
+        fake_compare(&w->compare);
+        break;
+    case GPU_TABLE:
+        fake_table_of_frame(&w->table);
+        break;
+    case GPU_APPLY:
+        fake_apply(&w->apply);
         break;
     case GPU_WAIT:
         if (w->event->done < w->number)
@@ -366,8 +391,9 @@ static inline int gpu_move_now(void *context, void *to, const void *from, int64_
     return fake_call(context);
 }
 
-static inline int gpu_stream_open(void *context, void **stream)
+static inline int gpu_stream_open(void *context, bool is_urgent, void **stream)
 {
+    (void)is_urgent;
     gpu *g = context;
     const int code = fake_call(context);
     *stream = NULL;
@@ -458,6 +484,30 @@ static inline int gpu_sum(void *context, const struct lp_digest_job *job, const 
     return 0;
 }
 
+static inline int gpu_compare(void *context, const struct lp_change_compare *work, void *stream)
+{
+    const int code = fake_call(context);
+    if (code == 0)
+        gpu_add(context, stream, GPU_COMPARE)->compare = *work;
+    return code;
+}
+
+static inline int gpu_table(void *context, const struct lp_change_table *work, void *stream)
+{
+    const int code = fake_call(context);
+    if (code == 0)
+        gpu_add(context, stream, GPU_TABLE)->table = *work;
+    return code;
+}
+
+static inline int gpu_apply(void *context, const struct lp_change_apply *work, void *stream)
+{
+    const int code = fake_call(context);
+    if (code == 0)
+        gpu_add(context, stream, GPU_APPLY)->apply = *work;
+    return code;
+}
+
 /* ---- life ---- */
 
 static inline void gpu_open(gpu *g, uint64_t seed)
@@ -501,7 +551,10 @@ static inline void gpu_open(gpu *g, uint64_t seed)
                                .give_pinned = fake_give,
                                .copy = gpu_copy,
                                .clear = gpu_clear,
-                               .sum = gpu_sum};
+                               .sum = gpu_sum,
+                               .compare = gpu_compare,
+                               .table = gpu_table,
+                               .apply = gpu_apply};
 }
 
 /* Everything was given back, and nothing is under way. */

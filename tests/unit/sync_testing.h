@@ -291,4 +291,36 @@ static inline void assert_same_memory(const rank_memory *have, const rank_memory
         fail_msg("%s: rank %d: '%s' differs", what, rank, name);
 }
 
+/* The payload as a safetensors file. */
+static inline void write_checkpoint(const char *path, const payload *p)
+{
+    char header[8192];
+    size_t used = 0;
+    int64_t at = 0;
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    for (int64_t t = 0; t < lp_checkpoint_count(p->catalogue); t++) {
+        const lp_checkpoint_tensor *x = lp_checkpoint_at(p->catalogue, t);
+        used += (size_t)snprintf(header + used, sizeof header - used, "%c\"%s\":{\"dtype\":\"%s\",\"shape\":[",
+                                 t == 0 ? '{' : ',', x->name, lp_dtype_name(x->dtype));
+        for (int k = 0; k < x->ndim; k++)
+            used += (size_t)snprintf(header + used, sizeof header - used, "%s%lld", k > 0 ? "," : "",
+                                     (long long)x->shape[k]);
+        used += (size_t)snprintf(header + used, sizeof header - used, "],\"data_offsets\":[%lld,%lld]}", (long long)at,
+                                 (long long)(at + x->bytes));
+        at += x->bytes;
+    }
+    used += (size_t)snprintf(header + used, sizeof header - used, "}");
+    while (used % 8 != 0)
+        header[used++] = ' ';
+    const uint64_t bytes = used;
+    assert_int_equal(fwrite(&bytes, 8, 1, f), 1);
+    assert_int_equal(fwrite(header, 1, used, f), used);
+    for (int64_t t = 0; t < lp_checkpoint_count(p->catalogue); t++) {
+        const int64_t size = lp_checkpoint_at(p->catalogue, t)->bytes;
+        assert_int_equal(fwrite(p->data[t], 1, (size_t)size, f), size);
+    }
+    assert_int_equal(fclose(f), 0);
+}
+
 #endif

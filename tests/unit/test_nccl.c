@@ -56,8 +56,9 @@ static int device_copy(void *context, void *to, const void *from, int64_t bytes)
     return device_call();
 }
 
-static int stream_open(void *context, void **stream)
+static int stream_open(void *context, bool is_urgent, void **stream)
 {
+    (void)is_urgent;
     (void)context;
     *stream = device_call() == 0 ? calloc(1, sizeof(fake_stream)) : NULL;
     return *stream == NULL ? 7 : 0;

@@ -23,13 +23,14 @@ typedef struct world {
     lp_sync_options options;
     lp_load_mode load;
     uint64_t seed;
-    int64_t staging; /* 0: plenty; -1: what bind takes by itself */
-    bool is_sharded; /* senders hold what their rank of the trainer's trace loads, on their devices */
-    bool over_host;  /* messages go through host memory */
-    bool is_apart;   /* messages go through another device than that of the plans */
-    bool is_torn;    /* sender 0 fails in the middle of epoch 1 */
-    int fault_rank;  /* whose device fails, */
-    int fault_at;    /* at this call after bind, from 1; 0: none does */
+    int64_t staging;    /* 0: plenty; -1: what bind takes by itself */
+    bool is_sharded;    /* senders hold what their rank of the trainer's trace loads, on their devices */
+    bool over_host;     /* messages go through host memory */
+    bool is_apart;      /* messages go through another device than that of the plans */
+    bool is_torn;       /* sender 0 fails in the middle of epoch 1 */
+    bool finds_on_host; /* changes of weights on a device */
+    int fault_rank;     /* whose device fails, */
+    int fault_at;       /* at this call after bind, from 1; 0: none does */
 } world;
 
 typedef struct member {
@@ -96,12 +97,14 @@ static void open_member(member *m, const world *w, int rank)
     *m = (member){.w = w, .rank = rank};
     gpu_open(&m->device, w->seed * 31 + (uint64_t)rank);
     gpu_open(&m->other, w->seed * 37 + (uint64_t)rank);
+    if (w->finds_on_host)
+        m->device.nccl.compare = NULL;
     if (rank >= w->senders)
         bind_member(m, w->server, rank - w->senders);
     else if (w->is_sharded)
         bind_member(m, w->trainer, rank);
     if (m->on != NULL)
-        assert_int_equal(m->device.nccl.stream_open(plan_device(m), &m->stream), 0);
+        assert_int_equal(m->device.nccl.stream_open(plan_device(m), false, &m->stream), 0);
     m->device.f.calls = 0;
     m->device.f.fail_at = w->fault_at > 0 && w->fault_rank == rank ? w->fault_at - 1 : -1;
 }
@@ -372,29 +375,86 @@ static void devices_send_what_they_hold(void **state)
             }
 }
 
-/* Changes to those that take them, everything over the device to the others; for those alone nothing is kept. */
-static void deltas_go_beside_frames_of_devices(void **state)
+/* Changes come to devices and hosts alike, in the same frames, wherever they were found. */
+static void deltas_are_found_and_applied_on_devices(void **state)
 {
     (void)state;
+    uint64_t seed = first_seed();
+    print_message("seed %llu\n", (unsigned long long)seed);
     for (int sharded = 0; sharded < 2; sharded++)
-        for (int hosts = 0; hosts <= 2; hosts += 2) {
+        for (int hosts = 0; hosts <= 4; hosts += 2)
+            for (int64_t bucket = 256; bucket <= 262144; bucket *= 32) {
+                world w = {.senders = 2,
+                           .receivers = 4,
+                           .hosts = hosts,
+                           .is_sharded = sharded == 1,
+                           .options = {.mode = LP_SYNC_DELTA, .bucket = bucket},
+                           .load = hosts == 2 ? LP_COLD : LP_DIRECT,
+                           .seed = seed++};
+                open_world(&w, 3);
+                open_members(&w);
+                run_members(&w);
+                assert_loaded(&w, "delta");
+                assert_true(members[0].report[3].shadow_bytes > 0);
+                for (int i = 0; i < 4; i++) {
+                    assert_int_equal(members[2 + i].report[3].mode, LP_SYNC_DELTA);
+                    assert_int_equal(members[2 + i].report[3].bytes_moved, members[2].report[3].bytes_moved);
+                }
+                close_members(&w);
+                close_world(&w);
+            }
+}
+
+/* Found by the host or by the device, the same bytes go. */
+static void hosts_and_devices_find_the_same_changes(void **state)
+{
+    (void)state;
+    for (int64_t bucket = 256; bucket <= 262144; bucket *= 32) {
+        int64_t moved[2], frames[2];
+        for (int host = 0; host < 2; host++) {
             world w = {.senders = 2,
-                       .receivers = 4,
-                       .hosts = hosts,
-                       .is_sharded = sharded == 1,
-                       .options = {.mode = LP_SYNC_DELTA, .bucket = 4096},
+                       .receivers = 2,
+                       .is_sharded = true,
+                       .finds_on_host = host == 1,
+                       .options = {.mode = LP_SYNC_DELTA, .bucket = bucket},
                        .load = LP_DIRECT,
-                       .seed = (uint64_t)(3 + hosts)};
+                       .seed = (uint64_t)bucket};
             open_world(&w, 3);
             open_members(&w);
             run_members(&w);
             assert_loaded(&w, "delta");
-            assert_true((members[0].report[3].shadow_bytes > 0) == (hosts > 0));
-            for (int i = 0; i < 4; i++)
-                assert_int_equal(members[2 + i].report[3].mode, i < hosts ? LP_SYNC_DELTA : LP_SYNC_PACKED);
+            moved[host] = members[0].report[3].bytes_moved + members[1].report[3].bytes_moved;
+            frames[host] = members[0].report[3].frames + members[1].report[3].frames;
             close_members(&w);
             close_world(&w);
         }
+        assert_true(moved[0] > 0);
+        assert_int_equal(moved[0], moved[1]);
+        assert_int_equal(frames[0], frames[1]);
+    }
+}
+
+/* Layerwise sessions take whole tensors, and for them alone nothing is kept. */
+static void layerwise_sessions_take_no_deltas(void **state)
+{
+    (void)state;
+    for (int hosts = 0; hosts <= 2; hosts += 2) {
+        world w = {.senders = 2,
+                   .receivers = 2,
+                   .hosts = hosts,
+                   .options = {.mode = LP_SYNC_DELTA, .bucket = 4096},
+                   .load = LP_LAYERWISE,
+                   .seed = (uint64_t)(3 + hosts)};
+        open_world(&w, 3);
+        open_members(&w);
+        run_members(&w);
+        assert_loaded(&w, "delta");
+        assert_int_equal(members[0].report[3].shadow_bytes, 0);
+        for (int i = 0; i < 2; i++)
+            assert_int_equal(members[2 + i].report[3].mode, LP_SYNC_PACKED);
+        close_members(&w);
+        close_world(&w);
+    }
 }
 
 /* 8 ranks, and 64 of them: a trainer of 16 and 12 servers of 4. */
@@ -484,15 +544,16 @@ static void every_call_may_fail(void **state)
     void *symbol = entry("fakeFailAt");
     memcpy(&fail_at, &symbol, sizeof fail_at);
     int failures = 0;
-    for (int mode = LP_SYNC_PACKED; mode <= LP_SYNC_SLICED; mode++) {
+    for (int mode = LP_SYNC_PACKED; mode <= LP_SYNC_DELTA; mode++) {
         char what[64];
+        const int epochs = mode == LP_SYNC_DELTA ? 2 : 1;
         world w = {.senders = 1,
                    .receivers = 1,
-                   .is_sharded = mode == LP_SYNC_SLICED,
+                   .is_sharded = mode != LP_SYNC_PACKED,
                    .options = {.mode = (lp_sync_mode)mode, .bucket = 24576},
                    .load = LP_DIRECT,
                    .seed = 5};
-        open_world(&w, 1);
+        open_world(&w, epochs);
         for (long n = 1;; n++) {
             snprintf(what, sizeof what, "mode %d, call %ld of the library", mode, n);
             fail_at(n);
@@ -628,7 +689,9 @@ int main(void)
         cmocka_unit_test(devices_and_hosts_take_the_same_frames),
         cmocka_unit_test(one_sender_needs_no_more_staging),
         cmocka_unit_test(devices_send_what_they_hold),
-        cmocka_unit_test(deltas_go_beside_frames_of_devices),
+        cmocka_unit_test(deltas_are_found_and_applied_on_devices),
+        cmocka_unit_test(hosts_and_devices_find_the_same_changes),
+        cmocka_unit_test(layerwise_sessions_take_no_deltas),
         cmocka_unit_test(larger_worlds_of_devices),
         cmocka_unit_test(plans_on_another_device),
         cmocka_unit_test(every_call_may_fail),

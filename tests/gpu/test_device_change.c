@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Changes found on the device against those that the host finds: the same records, the same shadow. Then applied there,
+ * as they are and through slices. Random stretches of every element size, at even and odd addresses, in windows of any
+ * size; records that were damaged are refused.
+ *
+ *   test_device_change [SEED]
+ */
+#include "gpu_testing.h"
+#include "replayer/device_change.h"
+
+#include <string.h>
+
+enum { STRETCHES = 400, NAMES = 16 };
+
+typedef struct problem {
+    lp_change_stretch stretch[STRETCHES]; /* pointers of the device */
+    int64_t at[STRETCHES], shadow_at[STRETCHES];
+    uint8_t flags[NAMES];
+    uint8_t *was, *is; /* host: all shadows, all weights */
+    uint8_t *want;     /* host: all records */
+    uint32_t want_end[STRETCHES];
+    int64_t want_bytes;
+    uint8_t *weights, *shadow, *out; /* device */
+    lp_change_stretch *list;
+    uint8_t *flags_there;
+    uint64_t *end;
+    uint32_t *ticket;
+    uint64_t random;
+} problem;
+
+static problem p;
+
+static uint64_t draw(uint64_t most)
+{
+    return random_next(&p.random) % most;
+}
+
+/* ---- weights ---- */
+
+static void change(uint8_t *is, const lp_change_stretch *s)
+{
+    const int64_t bytes = (int64_t)s->elements * s->elem;
+    static const int rate[] = {2, 10, 100, 3000};
+    const int every = rate[draw(4)];
+    switch (bytes == 0 ? 9 : draw(6)) {
+    case 0: /* here and there */
+        for (uint32_t i = 0; i < s->elements; i++)
+            if (draw((uint64_t)every) == 0)
+                is[(int64_t)i * s->elem + (int64_t)draw(s->elem)] ^= (uint8_t)(1 + draw(255));
+        break;
+    case 1: /* runs */
+        for (uint64_t n = 1 + draw(8); n > 0; n--) {
+            const int64_t lo = (int64_t)draw((uint64_t)bytes), most = bytes - lo;
+            const int64_t length = 1 + (int64_t)draw((uint64_t)most);
+            for (int64_t b = lo; b < lo + length; b++)
+                is[b] ^= 0x55;
+        }
+        break;
+    case 2: /* everything */
+        for (int64_t b = 0; b < bytes; b++)
+            is[b] ^= 0xff;
+        break;
+    case 3: /* the first and the last one */
+        is[0] ^= 1;
+        is[bytes - 1] ^= 0x80;
+        break;
+    case 4: /* every other one */
+        for (uint32_t i = 0; i < s->elements; i += 2)
+            is[(int64_t)i * s->elem] ^= 4;
+        break;
+    default:
+        break;
+    }
+}
+
+static uint32_t draw_elements(void)
+{
+    switch (draw(4)) {
+    case 0:
+        return (uint32_t)draw(70);
+    case 1:
+        return (uint32_t)draw(5000);
+    case 2:
+        return LP_CHANGE_ELEMENTS;
+    default:
+        return (uint32_t)draw(LP_CHANGE_ELEMENTS + 1);
+    }
+}
+
+static void make_problem(void)
+{
+    int64_t weights = 0, shadow = 0;
+    for (int i = 0; i < NAMES; i++)
+        p.flags[i] = (uint8_t)(draw(5) == 0 ? 0 : draw(6) == 0 ? LP_CHANGE_READ | LP_CHANGE_WHOLE : LP_CHANGE_READ);
+    for (int i = 0; i < STRETCHES; i++) {
+        lp_change_stretch *s = &p.stretch[i];
+        s->elem = 1u << draw(4);
+        s->elements = draw_elements();
+        s->name = (uint32_t)draw(NAMES);
+        s->off = (int64_t)(draw(1ull << 40) * s->elem);
+        weights += draw(3) == 0 ? (int64_t)draw(16) : (16 - weights % 16) % 16;
+        p.at[i] = weights;
+        p.shadow_at[i] = shadow;
+        weights += (int64_t)s->elements * s->elem;
+        shadow += ((int64_t)s->elements * s->elem + 15) / 16 * 16;
+    }
+    p.is = malloc((size_t)weights + 16);
+    p.was = malloc((size_t)shadow + 16);
+    p.want = malloc((size_t)weights + STRETCHES * 64);
+    CHECK(p.is != NULL && p.was != NULL && p.want != NULL, "no memory");
+    for (int64_t b = 0; b < weights + 16; b++)
+        p.is[b] = (uint8_t)draw(256);
+    CUDA(cudaMalloc((void **)&p.weights, (size_t)weights + 16));
+    CUDA(cudaMalloc((void **)&p.shadow, (size_t)shadow + 16));
+    CUDA(cudaMalloc((void **)&p.out, (size_t)weights + STRETCHES * 64));
+    for (int i = 0; i < STRETCHES; i++) {
+        lp_change_stretch *s = &p.stretch[i];
+        memcpy(p.was + p.shadow_at[i], p.is + p.at[i], (size_t)s->elements * s->elem);
+        change(p.is + p.at[i], s);
+        s->from = p.weights + p.at[i];
+        s->shadow = p.shadow + p.shadow_at[i];
+    }
+    CUDA(cudaMemcpy(p.weights, p.is, (size_t)weights, cudaMemcpyHostToDevice));
+    CUDA(cudaMemcpy(p.shadow, p.was, (size_t)shadow, cudaMemcpyHostToDevice));
+    CUDA(cudaMemset(p.out, 0xcc, (size_t)weights + STRETCHES * 64));
+    CUDA(cudaMalloc((void **)&p.list, sizeof p.stretch));
+    CUDA(cudaMemcpy(p.list, p.stretch, sizeof p.stretch, cudaMemcpyHostToDevice));
+    CUDA(cudaMalloc((void **)&p.flags_there, NAMES));
+    CUDA(cudaMemcpy(p.flags_there, p.flags, NAMES, cudaMemcpyHostToDevice));
+    CUDA(cudaMalloc((void **)&p.end, STRETCHES * sizeof *p.end));
+    CUDA(cudaMemset(p.end, 0, STRETCHES * sizeof *p.end));
+    CUDA(cudaMalloc((void **)&p.ticket, sizeof *p.ticket));
+    CUDA(cudaMemset(p.ticket, 0, sizeof *p.ticket));
+}
+
+static void free_problem(void)
+{
+    CUDA(cudaFree(p.weights));
+    CUDA(cudaFree(p.shadow));
+    CUDA(cudaFree(p.out));
+    CUDA(cudaFree(p.list));
+    CUDA(cudaFree(p.flags_there));
+    CUDA(cudaFree(p.end));
+    CUDA(cudaFree(p.ticket));
+    free(p.is);
+    free(p.was);
+    free(p.want);
+}
+
+/* ---- compare ---- */
+
+static void find_on_host(bool writes_whole)
+{
+    p.want_bytes = 0;
+    for (int i = 0; i < STRETCHES; i++) {
+        const lp_change_stretch *s = &p.stretch[i];
+        const bool whole = writes_whole || (p.flags[s->name] & LP_CHANGE_WHOLE) != 0 || s->elements == 0;
+        if ((p.flags[s->name] & LP_CHANGE_READ) != 0)
+            p.want_bytes += lp_change_put(s->name, s->off, (int)s->elem, s->elements, p.was + p.shadow_at[i],
+                                          p.is + p.at[i], whole, p.want + p.want_bytes);
+        p.want_end[i] = (uint32_t)p.want_bytes;
+    }
+}
+
+static void find_on_device(bool writes_whole)
+{
+    for (uint32_t first = 0; first < STRETCHES;) {
+        const uint32_t left = STRETCHES - first, count = 1 + (uint32_t)draw(left < 150 ? left : 150);
+        const lp_change_compare c = {.stretch = p.list,
+                                     .flags = p.flags_there,
+                                     .end = p.end,
+                                     .ticket = p.ticket,
+                                     .count = count,
+                                     .out = p.out,
+                                     .writes_whole = writes_whole};
+        CUDA(lp_device_change_compare(&c, NULL));
+        first += count;
+    }
+    const lp_change_table t = {.end = p.end, .count = STRETCHES, .out = p.out + p.want_bytes};
+    CUDA(lp_device_change_table(&t, NULL));
+    CUDA(cudaDeviceSynchronize());
+}
+
+static void check_records(void)
+{
+    static uint64_t end[STRETCHES];
+    static uint32_t table[STRETCHES + 2];
+    CUDA(cudaMemcpy(end, p.end, sizeof end, cudaMemcpyDeviceToHost));
+    for (int i = 0; i < STRETCHES; i++)
+        CHECK(end[i] == (4ull * p.want_end[i] | 2), "stretch %d of %u elements of %u ends at %llu, not %u", i,
+              p.stretch[i].elements, p.stretch[i].elem, (unsigned long long)(end[i] >> 2), p.want_end[i]);
+    uint8_t *have = malloc((size_t)p.want_bytes + 1);
+    CHECK(have != NULL, "no memory");
+    CUDA(cudaMemcpy(have, p.out, (size_t)p.want_bytes, cudaMemcpyDeviceToHost));
+    for (int i = 0; i < STRETCHES; i++) {
+        const uint32_t from = i > 0 ? p.want_end[i - 1] : 0;
+        for (uint32_t b = from; b < p.want_end[i]; b++)
+            CHECK(have[b] == p.want[b], "stretch %d of %u elements of %u, form %u: byte %u is %02x, not %02x", i,
+                  p.stretch[i].elements, p.stretch[i].elem, p.want[from + 4], b - from, have[b], p.want[b]);
+    }
+    free(have);
+    CUDA(cudaMemcpy(table, p.out + p.want_bytes, sizeof table, cudaMemcpyDeviceToHost));
+    CHECK(memcmp(table, p.want_end, sizeof p.want_end) == 0 && table[STRETCHES] == 0 &&
+              table[STRETCHES + 1] == STRETCHES,
+          "the table differs");
+}
+
+static void check_shadow(void)
+{
+    static uint8_t have[LP_CHANGE_ELEMENTS * 8];
+    for (int i = 0; i < STRETCHES; i++) {
+        const size_t bytes = (size_t)p.stretch[i].elements * p.stretch[i].elem;
+        CUDA(cudaMemcpy(have, p.shadow + p.shadow_at[i], bytes, cudaMemcpyDeviceToHost));
+        CHECK(memcmp(have, p.is + p.at[i], bytes) == 0, "the shadow of stretch %d differs", i);
+    }
+}
+
+/* ---- apply ---- */
+
+/* Destinations: each stretch whole, or in rows that lie apart, with a gap that nobody takes before the last third. */
+typedef struct destination {
+    int64_t at, row, pitch;
+    uint32_t first, targets;
+} destination;
+
+static int64_t place(const destination *d, int64_t b)
+{
+    return d->at + (d->row == 0 ? b : b / d->row * d->pitch + b % d->row);
+}
+
+static void check_apply(bool is_damaged)
+{
+    static destination d[STRETCHES];
+    static lp_change_target target[2 * STRETCHES];
+    static lp_change_stretch list[STRETCHES];
+    uint32_t targets = 0, damage = 0;
+    int64_t bytes = 0;
+    for (int i = 0; i < STRETCHES; i++) {
+        const lp_change_stretch *s = &p.stretch[i];
+        const int64_t span = (int64_t)s->elements * s->elem;
+        d[i] = (destination){.at = (bytes + 15) / 16 * 16, .first = (uint32_t)i, .targets = 1};
+        if (draw(3) == 0 && s->elements > 64) {
+            d[i].row = (int64_t)(1 + draw(50)) * s->elem;
+            d[i].pitch = d[i].row + (int64_t)draw(4) * s->elem;
+        }
+        bytes = d[i].at + (d[i].row == 0 ? span : (span / d[i].row + 1) * d[i].pitch);
+    }
+    uint8_t *base, *have = malloc((size_t)bytes + 1), *want = malloc((size_t)bytes + 1);
+    CHECK(have != NULL && want != NULL, "no memory");
+    CUDA(cudaMalloc((void **)&base, (size_t)bytes + 16));
+    memset(want, 0, (size_t)bytes);
+    for (int i = 0; i < STRETCHES; i++) {
+        const lp_change_stretch *s = &p.stretch[i];
+        const int64_t span = (int64_t)s->elements * s->elem;
+        lp_change_target *t = &target[targets++];
+        *t = (lp_change_target){.to = base + d[i].at, .lo = s->off, .run = span};
+        if (d[i].row != 0) {
+            t->run = d[i].row;
+            t->modes = 1;
+            t->extent[0] = (uint32_t)(span / d[i].row + 1);
+            t->src_stride[0] = d[i].row;
+            t->dst_stride[0] = d[i].pitch;
+        }
+        list[i] = *s;
+        list[i].first_target = d[i].first;
+        list[i].targets = 1;
+        for (int64_t b = 0; b < span; b++)
+            want[place(&d[i], b)] = p.was[p.shadow_at[i] + b];
+    }
+    CUDA(cudaMemcpy(base, want, (size_t)bytes, cudaMemcpyHostToDevice));
+    for (int i = 0; i < STRETCHES && !is_damaged; i++)
+        for (int64_t b = 0; b < (int64_t)list[i].elements * list[i].elem && p.flags[list[i].name] == 1; b++)
+            want[place(&d[i], b)] = p.is[p.at[i] + b];
+    lp_change_target *targets_there;
+    CUDA(cudaMalloc((void **)&targets_there, sizeof target));
+    CUDA(cudaMemcpy(targets_there, target, sizeof target, cudaMemcpyHostToDevice));
+    CUDA(cudaMemcpy(p.list, list, sizeof list, cudaMemcpyHostToDevice));
+    CUDA(cudaMemset(p.ticket, 0, sizeof *p.ticket));
+    if (is_damaged) { /* every head says another form */
+        for (int i = 0; i < STRETCHES; i++)
+            if (p.want_end[i] > (i > 0 ? p.want_end[i - 1] : 0)) {
+                const uint8_t form = 77;
+                CUDA(cudaMemcpy(p.out + (i > 0 ? p.want_end[i - 1] : 0) + 4, &form, 1, cudaMemcpyHostToDevice));
+            }
+    }
+    const lp_change_apply a = {.frame = p.out,
+                               .bytes = p.want_bytes + 4 * STRETCHES + 8,
+                               .count = STRETCHES,
+                               .stretch = p.list,
+                               .target = targets_there,
+                               .flags = p.flags_there,
+                               .damage = p.ticket};
+    CUDA(lp_device_change_apply(&a, NULL));
+    CUDA(cudaMemcpy(&damage, p.ticket, sizeof damage, cudaMemcpyDeviceToHost));
+    CUDA(cudaMemcpy(have, base, (size_t)bytes, cudaMemcpyDeviceToHost));
+    CHECK(damage == (is_damaged ? 1u : 0u), "damage is %u", damage);
+    for (int i = 0; i < STRETCHES; i++)
+        for (int64_t b = 0; b < (int64_t)list[i].elements * list[i].elem; b++)
+            CHECK(have[place(&d[i], b)] == want[place(&d[i], b)],
+                  "stretch %d of %u elements of %u, rows of %lld: byte %lld differs", i, list[i].elements, list[i].elem,
+                  (long long)d[i].row, (long long)b);
+    CUDA(cudaFree(base));
+    CUDA(cudaFree(targets_there));
+    free(have);
+    free(want);
+}
+
+int main(int argc, char **argv)
+{
+    const uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
+    need_gpu();
+    for (int round = 0; round < 6; round++) {
+        p.random = seed * 7919 + (uint64_t)round + 1;
+        printf("seed %llu, round %d\n", (unsigned long long)seed, round);
+        fflush(stdout);
+        make_problem();
+        find_on_host(round == 1);
+        find_on_device(round == 1);
+        check_records();
+        check_shadow();
+        check_apply(false);
+        check_apply(true);
+        free_problem();
+    }
+    printf("records and what they do are those of the host\n");
+    return 0;
+}
