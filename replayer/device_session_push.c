@@ -4,6 +4,7 @@
  * slot until the name is complete (and, in layerwise mode, its units are). A refusal for want of room leaves the
  * session as it was; any failure after that poisons it.
  */
+#include "replayer/device_patch.h"
 #include "replayer/device_session.h"
 #include "replayer/device_session_pieces.h"
 
@@ -14,7 +15,8 @@ typedef struct push {
     const void *data;
     const lp_form *form; /* NULL: row-major without gaps */
     bool on_device;
-    const lp_piece *runs; /* several runs, of which [off, off + bytes) is the span, dense at `data`; else NULL */
+    const lp_piece *piece; /* of a frame; else NULL */
+    const lp_piece *runs;  /* several runs, of which [off, off + bytes) is the span, dense at `data`; else NULL */
 } push;
 
 /* ---- where it comes from ---- */
@@ -171,11 +173,23 @@ static bool goes_straight(const lp_session *s, const push *p, bool is_committed_
            (s->mode != LP_LAYERWISE || is_committed_by_call);
 }
 
+/* Whether the parts of a name go to their places without waiting for the rest: pieces of frames, of names whose places
+ * are few rows. Once it is so for a name it is for all of it. */
+static bool goes_to_place(const lp_session *s, const push *p, lp_change_target target[LP_PATCH_TARGETS], int *count)
+{
+    const lp_device_name *n = &s->on->name[p->entry];
+    const bool may = n->is_placed || (p->piece != NULL && s->mode != LP_LAYERWISE && n->place == LP_SLOT_NONE &&
+                                      !s->track[p->entry].is_seen && !goes_straight(s, p, false));
+    return may && s->plan->entry[p->entry].reads && lp_device_place_targets(s->plan, p->entry, target, count);
+}
+
 static bool needs_slot(const lp_session *s, const push *p, bool is_committed_by_call)
 {
     const lp_entry *e = &s->plan->entry[p->entry];
-    return e->reads && !s->track[p->entry].is_complete && !goes_straight(s, p, is_committed_by_call) &&
-           p->off < e->need_hi && p->off + p->bytes > e->need_lo;
+    lp_change_target target[LP_PATCH_TARGETS];
+    int count;
+    return e->reads && !goes_to_place(s, p, target, &count) && !s->track[p->entry].is_complete &&
+           !goes_straight(s, p, is_committed_by_call) && p->off < e->need_hi && p->off + p->bytes > e->need_lo;
 }
 
 /* Room, before anything is written; in direct mode what is complete makes room first. */
@@ -198,17 +212,39 @@ static lp_status reserve(lp_session *s, const push *p, bool is_committed_by_call
     return status;
 }
 
+static uint32_t handle_of(const lp_session *s, const push *p)
+{
+    return s->plan->entry[p->entry].name;
+}
+
+static lp_status place(lp_session *s, const lp_piece *piece, const push *p, const lp_change_target *target, int targets,
+                       lp_error *err)
+{
+    const lp_device_calls *c = &s->on->side->calls;
+    s->on->name[p->entry].is_placed = true;
+    s->on->is_moving = true;
+    return lp_device_check(c,
+                           lp_device_place(c, target, targets, piece, p->data, s->on->stream, &s->report.bytes_written),
+                           "copy to a tensor", err);
+}
+
 /* Copies and counts. */
 static lp_status put(lp_session *s, const push *p, bool is_committed_by_call, lp_error *err)
 {
     lp_track *track = &s->track[p->entry];
     const bool is_straight = goes_straight(s, p, is_committed_by_call);
+    const lp_piece whole = {.name = handle_of(s, p), .lo = p->off, .run = p->bytes, .count = 1};
+    lp_change_target target[LP_PATCH_TARGETS];
+    int targets = 0;
     bool is_complete = false;
+    const bool is_placed = goes_to_place(s, p, target, &targets);
     if (!track->is_seen)
         s->plan->entry[p->entry].is_dirty = true;
     track->is_seen = true;
     s->has_written = true;
-    if (needs_slot(s, p, is_committed_by_call))
+    if (is_placed)
+        LP_TRY(place(s, p->piece != NULL ? p->piece : &whole, p, target, targets, err));
+    else if (needs_slot(s, p, is_committed_by_call))
         LP_TRY(copy_in(s, p, err));
     if (p->runs != NULL)
         lp_session_count_runs(s, p->entry, p->runs->lo, p->runs->run, p->runs->stride, p->runs->count, &is_complete);
@@ -216,6 +252,10 @@ static lp_status put(lp_session *s, const push *p, bool is_committed_by_call, lp
         lp_session_count(s, p->entry, p->off, p->bytes, &is_complete);
     if (!is_complete)
         return LP_OK;
+    if (is_placed) {
+        lp_device_keep(s, p->entry);
+        return LP_OK;
+    }
     const void *base = LP_NO_BYTES;
     if (s->on->name[p->entry].place != LP_SLOT_NONE)
         base = slot_base(s, p->entry);
@@ -256,6 +296,7 @@ static lp_status push_piece(lp_session *s, const lp_piece *piece, const void *da
               .bytes = (piece->count - 1) * piece->stride + piece->run,
               .data = data,
               .on_device = true,
+              .piece = piece,
               .runs = has_runs ? piece : NULL};
     if (use != LP_USE_LOADED) { /* another rank can load it, or needs it */
         s->report.names_ignored += use == LP_USE_NONE && piece->lo == 0;
