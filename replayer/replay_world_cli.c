@@ -15,10 +15,12 @@ typedef struct together {
     lp_launch launch;
     lp_trace *trace;
     lp_checkpoint *checkpoint;
-    lp_transport transport;
+    lp_transport sockets, transport; /* transport: what goes over the sockets, or they */
     lp_sync *sync;
-    lp_destinations *memory;
-    lp_plan *plan;
+    char device[32]; /* empty: host memory */
+    int32_t gpu;
+    lp_destinations *memory, *copy_memory;
+    lp_plan *plan, *copy; /* copy: of a plan on a device, to be written */
 } together;
 
 /* Beside the launcher's own store, unless told otherwise. */
@@ -44,7 +46,7 @@ static int meet(together *t)
     lp_error err;
     lp_status status;
     if (t->launch.size == 1) {
-        status = lp_transport_local(&t->transport, 1, 1, 0, platform, &err);
+        status = lp_transport_local(&t->sockets, 1, 1, 0, platform, &err);
     } else {
         lp_tcp_options tcp = {.host = host,
                               .is_sender = true,
@@ -55,11 +57,27 @@ static int meet(together *t)
         const int exit_code = find_place(t, host, &tcp.port);
         if (exit_code != 0)
             return exit_code;
-        status = lp_transport_tcp(&t->transport, &tcp, &err);
+        status = lp_transport_tcp(&t->sockets, &tcp, &err);
+    }
+    t->transport = t->sockets;
+    if (status == LP_OK && t->device[0] != '\0') {
+        status = lp_transport_nccl(&t->transport, &t->sockets, t->gpu, platform, &err);
+        if (status != LP_OK)
+            t->transport = t->sockets;
     }
     if (status == LP_OK)
         status = lp_sync_open(&t->sync, &t->transport, t->trace, &o, &err);
     return status == LP_OK ? 0 : lp_cli_fail(t->cli, &err);
+}
+
+/* Names come in part from every rank: two of each, and one more. */
+static int64_t room_for_parts(const together *t)
+{
+    const lp_checkpoint *c = lp_trace_checkpoint(t->trace);
+    int64_t largest = 0;
+    for (int64_t i = 0; i < lp_checkpoint_count(c); i++)
+        largest = lp_checkpoint_at(c, i)->bytes > largest ? lp_checkpoint_at(c, i)->bytes : largest;
+    return (2 * (int64_t)t->launch.size + 1) * (largest + 512);
 }
 
 static lp_status bind_rank(together *t, int64_t staging, int64_t threads, lp_error *err)
@@ -70,9 +88,14 @@ static lp_status bind_rank(together *t, int64_t staging, int64_t threads, lp_err
     if (index < 0)
         return lp_fail(err, LP_E_UNKNOWN_NAME, "the trace has no rank %d", t->launch.rank);
     const lp_scope *scope = lp_trace_scope_at(t->trace, index);
-    LP_TRY(lp_destinations_allocate(&t->memory, t->trace, scope, false, platform, err));
+    const char *device = t->device[0] == '\0' ? NULL : t->device;
+    LP_TRY(device == NULL ? lp_destinations_allocate(&t->memory, t->trace, scope, false, platform, err)
+                          : lp_destinations_allocate_on(&t->memory, t->trace, scope, device, platform, err));
     const lp_destination_memory *list = lp_destinations_list(t->memory, &count);
-    const lp_bind_options o = {.staging = staging, .threads = (int32_t)threads, .platform = platform};
+    const lp_bind_options o = {.device = device,
+                               .staging = staging == 0 && device != NULL ? room_for_parts(t) : staging,
+                               .threads = (int32_t)threads,
+                               .platform = platform};
     return lp_bind(&t->plan, t->trace, scope, list, count, &o, err);
 }
 
@@ -90,8 +113,11 @@ static lp_status write_file(together *t, const char *folder, lp_error *err)
         status = lp_fail(&mine, LP_E_ARGUMENT, "the name of the folder is too long");
     else if (stat(path, &st) == 0 && !lp_cli_flag(t->cli, "force", false))
         status = lp_fail(&mine, LP_E_EXISTS, "'%s' exists", path);
-    else
-        status = lp_rank_file_write(t->plan, fresh, true, NULL, NULL, NULL, &mine);
+    else if (t->device[0] != '\0')
+        status = lp_cli_host_copy(t->trace, lp_trace_scope_at(t->trace, lp_trace_scope_find(t->trace, t->launch.rank)),
+                                  t->plan, &t->copy_memory, &t->copy, lp_cli_platform(t->cli), &mine);
+    if (status == LP_OK)
+        status = lp_rank_file_write(t->copy != NULL ? t->copy : t->plan, fresh, true, NULL, NULL, NULL, &mine);
     status = lp_sync_vote(t->sync, status == LP_OK ? NULL : &mine, err);
     if (status == LP_OK && rename(fresh, path) != 0)
         return lp_fail_errno(err, errno, "rename", fresh);
@@ -112,10 +138,26 @@ static int load(together *t, const char *folder, bool allow_fallbacks)
     if (status != LP_OK)
         return lp_cli_fail(t->cli, &err);
     const double seconds = (double)r.nanoseconds / 1e9;
-    lp_cli_summary(t->cli, "replay: rank %d of %d: %s in %.2f s; read %s here, %s by all (%.3f of what they need)",
-                   t->launch.rank, t->launch.size, lp_format_bytes(written, r.load.bytes_written), seconds,
+    char setup[48] = "";
+    if (r.setup_nanoseconds > 0)
+        snprintf(setup, sizeof setup, ", %.3f s of that before the first read", (double)r.setup_nanoseconds / 1e9);
+    lp_cli_summary(t->cli, "replay: rank %d of %d: %s in %.2f s%s; read %s here, %s by all (%.3f of what they need)",
+                   t->launch.rank, t->launch.size, lp_format_bytes(written, r.load.bytes_written), seconds, setup,
                    lp_format_bytes(read, r.bytes_read), lp_format_bytes(all, r.bytes_read_by_all),
                    r.costs.bytes_union > 0 ? (double)r.bytes_read_by_all / (double)r.costs.bytes_union : 1.0);
+    return 0;
+}
+
+/* "cuda" is the GPU of the local rank. */
+static int find_device(together *t)
+{
+    const char *device = lp_cli_text(t->cli, "device", "cpu");
+    if (strcmp(device, "cpu") == 0)
+        return 0;
+    if (strcmp(device, "cuda") != 0 && strncmp(device, "cuda:", 5) != 0)
+        return lp_cli_usage(t->cli, "there is no device '%s': cpu, cuda or cuda:N", lp_cli_clean(device));
+    t->gpu = device[4] == ':' ? (int32_t)strtol(device + 5, NULL, 10) : t->launch.local_rank;
+    snprintf(t->device, sizeof t->device, "cuda:%d", t->gpu);
     return 0;
 }
 
@@ -129,11 +171,12 @@ int lp_cli_replay_world(lp_cli *cli)
         return lp_cli_usage(cli, "where are the weights? name them with --checkpoint PATH");
     if (!lp_cli_bytes(cli, "staging", 0, &staging) || !lp_cli_integer(cli, "threads", 0, 0, 256, &threads))
         return LP_EXIT_USAGE;
-    if (strcmp(lp_cli_text(cli, "device", "cpu"), "cpu") != 0 || lp_cli_text(cli, "tensor", NULL) != NULL ||
-        lp_cli_text(cli, "ops", NULL) != NULL || lp_cli_text(cli, "attach", NULL) != NULL ||
-        strcmp(lp_cli_text(cli, "mode", "cold"), "cold") != 0)
-        return lp_cli_usage(cli, "--world is a cold start of everything, into host memory");
+    if (lp_cli_text(cli, "tensor", NULL) != NULL || lp_cli_text(cli, "ops", NULL) != NULL ||
+        lp_cli_text(cli, "attach", NULL) != NULL || strcmp(lp_cli_text(cli, "mode", "cold"), "cold") != 0)
+        return lp_cli_usage(cli, "--world is a cold start of everything");
     int exit_code = lp_launch_environment(cli, &t.launch);
+    if (exit_code == 0)
+        exit_code = find_device(&t);
     const lp_platform *platform = lp_cli_platform(cli);
     if (exit_code == 0 && folder != NULL && mkdir(folder, 0777) != 0 && errno != EEXIST) {
         (void)lp_fail_errno(&err, errno, "create", folder);
@@ -149,7 +192,11 @@ int lp_cli_replay_world(lp_cli *cli)
     if (exit_code == 0)
         exit_code = load(&t, folder, lp_cli_flag(cli, "allow-fallbacks", false));
     lp_sync_close(t.sync);
-    lp_transport_close(&t.transport);
+    if (t.transport.context != t.sockets.context)
+        lp_transport_close(&t.transport);
+    lp_transport_close(&t.sockets);
+    lp_plan_close(t.copy);
+    lp_destinations_free(t.copy_memory);
     lp_plan_close(t.plan);
     lp_destinations_free(t.memory);
     lp_checkpoint_close(t.checkpoint);

@@ -7,7 +7,8 @@
 static const lp_option replay_options[] = {
     {"checkpoint", 0, "PATH", NULL, "a safetensors file, an index or a folder"},
     {"rank", 0, "RANKS", NULL, "ranks to load, such as 3, 0-7 or all (default all that the trace has)"},
-    {"device", 0, "DEVICE", NULL, "where to load to: cpu (default) or cuda:N"},
+    {"device", 0, "DEVICE", NULL,
+     "where to load to: cpu (default) or cuda:N; with --world also cuda, the GPU of the local rank"},
     {"pinned", 0, "BYTES", NULL, "most pinned host memory on the way to a device (default 128MiB)"},
     {"device-staging", 0, "BYTES", NULL, "device memory to stage in (default 1GiB)"},
     {"output", 'o', "DIR", NULL, "write rank-NNNNN.safetensors of each rank there"},

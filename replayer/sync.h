@@ -230,13 +230,17 @@ typedef struct lp_cold_world_report {
     int64_t bytes_moved;                   /* sent and received by this rank */
     int64_t nanoseconds;
     lp_report load;
+    int64_t setup_nanoseconds; /* before the first read, part of nanoseconds */
 } lp_cold_world_report;
 
 /* Loads all ranks of the sync's trace together: a sync of senders over a transport of one group
  * (lp_tcp_options.is_alone; lp_transport_local with all ranks as senders). Every rank has the same trace of all ranks
  * and sees the same checkpoint. Six buckets of memory a rank.
- * LP_E_UNSUPPORTED: a transport whose memory is not the host's. Errors and promises as of epochs. options and rates may
- * be NULL. */
+ * A plan that is bound to a device goes over a transport of lp_transport_nccl through the same one: what is shared is
+ * read by sixteen threads into pinned memory, uploaded, and exchanged from device to device; four buckets of pinned and
+ * four to seven of device memory a rank, and the plan's staging for names that came in part: two for each rank.
+ * LP_E_UNSUPPORTED: NCCL for a plan of host memory, or of another device. Errors and promises as of epochs. options and
+ * rates may be NULL. */
 LP_API lp_status lp_sync_cold(lp_sync *s, lp_plan *plan, const lp_checkpoint *checkpoint,
                               const lp_session_options *options, const lp_cold_rates *rates,
                               lp_cold_world_report *report, lp_error *err);

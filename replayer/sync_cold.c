@@ -2,12 +2,15 @@
 /* A cold start of several ranks: each reads its share once, sends others what they need of it, and reads the rest of
  * its own. */
 #include "replayer/quiet_thread.h"
+#include "replayer/sync_cold_lane.h"
 #include "replayer/sync_private.h"
 #include "replayer/sync_world.h"
 
 #include "replayer/transport_wire.h"
 
 #include <pthread.h>
+
+enum { READERS = 16 }; /* threads of a rank on a device */
 
 /* A chunk of this rank's share, read by a thread of its own while the one before is exchanged. */
 typedef struct reading {
@@ -26,6 +29,7 @@ typedef struct start {
     lp_cold_world world;
     lp_session *session;
     const lp_sync_source *source;
+    bool on_device; /* chunks go by the memory of the plan's device */
     reading read[2];
     lp_outflow out;
     lp_inflow in;
@@ -190,7 +194,8 @@ static lp_status load(start *x, lp_plan *plan, const lp_checkpoint *checkpoint, 
 {
     lp_read_stats own = {.bytes_read = 0};
     LP_TRY(lp_begin(&x->session, plan, o, err));
-    LP_TRY(exchange_all(x, &report->bytes_read, err));
+    LP_TRY(x->on_device ? lp_cold_lane_load(x->s, &x->world, x->session, o->stream, x->source, READERS, report, err)
+                        : exchange_all(x, &report->bytes_read, err));
     LP_TRY(lp_push_checkpoint_with(x->session, checkpoint, &own, NULL, NULL, err));
     report->bytes_read += own.bytes_read;
     return lp_finish(x->session, &report->load, err);
@@ -228,13 +233,14 @@ static lp_status start_together(start *x, lp_plan *plan, const lp_checkpoint *ch
     if (!has_all_ranks(s))
         return lp_fail(err, LP_E_MISMATCH, "the trace has %d ranks, here are %d", lp_trace_scope_count(s->trace),
                        s->round.world);
-    LP_TRY(lp_flow_buckets(s, true, true, err));
+    if (!x->on_device)
+        LP_TRY(lp_flow_buckets(s, true, true, err));
     LP_TRY(lp_world_bytes_make(&needs, s->trace, false, &s->platform, err));
     lp_status status = lp_cold_world_make(&x->world, &needs, s->round.rank, s->bucket, rates, err);
     lp_world_bytes_free(&needs);
     LP_TRY(status);
     report->costs = x->world.costs;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 2 && !x->on_device; i++) {
         x->read[i].buffer = lp_allocate(s->alloc, (size_t)s->bucket);
         if (x->read[i].buffer == NULL)
             return lp_fail_memory(err);
@@ -262,8 +268,11 @@ lp_status lp_sync_cold(lp_sync *s, lp_plan *plan, const lp_checkpoint *checkpoin
     if (!s->options.is_sender || plan->trace != s->trace)
         return lp_fail(err, LP_E_MISUSE, "a cold start needs a sync of senders over the plan's trace");
     /* In one step a rank sends and receives; a transport that does one after the other would wait in a circle. */
-    if (s->transport.download != NULL)
-        return lp_fail(err, LP_E_UNSUPPORTED, "cold starts exchange bytes over sockets only");
+    if (s->transport.download != NULL && plan->side == NULL)
+        return lp_fail(err, LP_E_UNSUPPORTED, "cold starts into host memory exchange bytes over sockets only");
+    LP_TRY(lp_cold_lane_is_there(s, plan, &x.on_device, err));
+    if (s->transport.download != NULL && !x.on_device)
+        return lp_fail(err, LP_E_UNSUPPORTED, "messages go through another device than that of the plan");
     LP_TRY(lp_sync_source_checkpoint(&source, checkpoint, s->trace, &s->platform, err));
     lp_out_init(&x.out, s);
     lp_in_init(&x.in, s);

@@ -1,0 +1,89 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Cold starts of two ranks on two GPUs of this host that share the reading: equal to a replay, and how fast.
+#
+#   tests/gpu/cold_world.sh LOADPLAN MAKE_CHECKPOINT [LAYERS]
+#
+# LAYERS: then a model of so many layers of 1.6 GiB is loaded from the page cache, on both ranks the same and split over
+# them, beside copies of pinned memory to both GPUs at the same time (python3 with torch). Exit code 77: there are no two
+# GPUs, or no NCCL.
+set -uo pipefail
+loadplan=$(realpath "$1")
+make_checkpoint=$(realpath "$2")
+layers=${3:-0}
+gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU' || true)
+[ "${gpus:-0}" -ge 2 ] || { echo "needs two GPUs, here are ${gpus:-0}"; exit 77; }
+"$loadplan" doctor 2>/dev/null | grep -q '^ *nccl .*[0-9]\.[0-9]' || { echo "needs NCCL (libnccl.so.2)"; exit 77; }
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 2
+failed=0
+port=$((20000 + RANDOM % 12000))
+
+# together TRACE CHECKPOINT [OPTION ...]: both ranks, as a launcher starts them; what they say goes to rank0.log and rank1.log
+together() {
+    local trace=$1 checkpoint=$2 first second status=0
+    shift 2
+    port=$((port + 7))
+    for rank in 0 1; do
+        RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank MASTER_ADDR=127.0.0.1 MASTER_PORT=$port timeout -s KILL 60 \
+            "$loadplan" replay "$trace" --world --device cuda --checkpoint "$checkpoint" "$@" >rank$rank.log 2>&1 &
+        [ $rank -eq 1 ] && second=$! || first=$!
+    done
+    wait "$first" || status=$?
+    wait "$second" || status=$?
+    [ $status -eq 0 ] || cat rank0.log rank1.log
+    return $status
+}
+
+"$make_checkpoint" -o ck --kind dense --layers 3 --hidden 512 --intermediate 1024 --heads 8 --kv-heads 2 --head-dim 64 \
+    --vocab 1024 --shards 2 >/dev/null
+for layout in "--dp 2" "--tp 2"; do
+    # shellcheck disable=SC2086 # two words
+    "$loadplan" record --checkpoint ck --loader dense $layout -q -o x.lpt
+    "$loadplan" replay x.lpt --checkpoint ck -q -o want
+    if together x.lpt ck -o got && cmp want/rank-00000.safetensors got/rank-00000.safetensors &&
+        cmp want/rank-00001.safetensors got/rank-00001.safetensors; then
+        echo "right  $layout; $(sed 's/.*; //' rank0.log)"
+    else
+        echo "WRONG  $layout"
+        failed=1
+    fi
+    rm -rf want got
+done
+[ "$layers" -gt 0 ] && [ $failed -eq 0 ] || exit $failed
+
+# ---- fast ----
+
+"$make_checkpoint" -o big --kind dense --layers "$layers" --hidden 8192 --intermediate 28672 --heads 64 --kv-heads 8 \
+    --head-dim 128 --vocab 32000 --shards "$layers" >/dev/null
+cat big/*.safetensors >/dev/null
+python3 - <<'P' | tee link.txt
+import threading, time, torch
+n = 1 << 30
+def rate(devices, rounds=12):
+    host = [torch.empty(n, dtype=torch.uint8).pin_memory() for _ in devices]
+    there = [torch.empty(n, dtype=torch.uint8, device=f"cuda:{d}") for d in devices]
+    def copy(i):
+        with torch.cuda.device(devices[i]):
+            for _ in range(rounds): there[i].copy_(host[i], non_blocking=True)
+            torch.cuda.synchronize()
+    for _ in range(2):
+        t = time.time()
+        threads = [threading.Thread(target=copy, args=(i,)) for i in range(len(devices))]
+        [x.start() for x in threads]; [x.join() for x in threads]
+        seconds = time.time() - t
+    return rounds * n * len(devices) / seconds / 1e9
+one = rate([0])
+print(f"pinned memory to one GPU {one:.1f} GB/s, to both at a time {rate([0, 1]):.1f} GB/s")
+P
+for layout in "--dp 2" "--tp 2"; do
+    # shellcheck disable=SC2086 # two words
+    "$loadplan" record --checkpoint big --loader dense $layout -q -o big.lpt
+    for _ in 1 2; do
+        together big.lpt big || failed=1
+    done
+    echo "$layout"
+    cat rank0.log rank1.log
+done
+exit $failed
