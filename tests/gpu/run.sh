@@ -41,6 +41,9 @@ if [ "${SANITIZE:-1}" = 1 ]; then
     done
     step memcheck_plan compute-sanitizer --tool memcheck --error-exitcode 9 "$build/test_device_plan"
     step memcheck_derive compute-sanitizer --tool memcheck --error-exitcode 9 "$build/test_device_derive"
+    for test in cold rebalance; do
+        step memcheck_$test compute-sanitizer --tool memcheck --error-exitcode 9 "$build/test_device_$test"
+    done
     step memcheck_session compute-sanitizer --tool memcheck --error-exitcode 9 "$build/test_device_session" 9
 fi
 "$build/bench_device" | tee "$logs/bench.txt"
