@@ -55,6 +55,7 @@ void lp_moe_take_routes(lp_moe_space *space, lp_moe_routes *routes, int64_t expe
     routes->route_row = lp_moe_take(space, routes_cap, sizeof(int32_t));
     routes->chunk = lp_moe_take(space, lp_moe_chunks_cap(routes_cap, experts, chunk_rows), sizeof(lp_moe_chunk));
     routes->chunks = lp_moe_take(space, 1, sizeof(int32_t));
+    routes->block_count = lp_moe_take(space, LP_MOE_ROUTE_BLOCKS * experts, sizeof(int32_t));
     routes->sync = lp_moe_take(space, sync_words, sizeof(int32_t));
 }
 

@@ -64,6 +64,8 @@ typedef struct lp_moe_chunk {
     int32_t unused[2];
 } lp_moe_chunk;
 
+enum { LP_MOE_ROUTE_BLOCKS = 132 }; /* of the routing launch, at most */
+
 /* Device memory that routing fills. */
 typedef struct lp_moe_routes {
     int32_t *count;       /* [E] routes of the expert */
@@ -74,6 +76,7 @@ typedef struct lp_moe_routes {
     int32_t *route_row;   /* [cap * k] row of the route, -1 when masked or past the last token */
     lp_moe_chunk *chunk;  /* [chunks_cap] */
     int32_t *chunks;      /* [1] in use */
+    int32_t *block_count; /* [LP_MOE_ROUTE_BLOCKS, E] routes of each block of the routing launch, if there are many */
     int32_t *sync;        /* [sync_words] set to 0: counters of the projections */
 } lp_moe_routes;
 

@@ -3,9 +3,9 @@
  * Routing: ids -> rows sorted by expert, and tokens gathered into them.
  *
  * Each block counts all routes, those before its own tokens too, and so knows
- * where its own rows go without waiting for another block. Counting 50,000 ids
- * 132 times is cheaper than a second launch. The last block has no tokens: it
- * writes the tables.
+ * where its own rows go without waiting for another block. Where there are
+ * thousands, a launch before it has counted those of each block. The last block
+ * has no tokens: it writes the tables.
  */
 #include "kernels/megamoe_private.h"
 #include "kernels/moe_launch.cuh"
@@ -18,7 +18,8 @@
 namespace
 {
 
-constexpr int THREADS = 512, MOST_EXPERTS = 512, MOST_BLOCKS = 132;
+constexpr int THREADS = 512, MOST_EXPERTS = 512, MOST_BLOCKS = LP_MOE_ROUTE_BLOCKS;
+constexpr int64_t MANY_ROUTES = 4096;                                    /* from here on they are counted first */
 constexpr int BATCH = 512;                                               /* routes whose places are kept at once */
 constexpr int COLUMNS = 8, GROUP = 128, GROUP_THREADS = GROUP / COLUMNS; /* of x: a thread's, a scale's */
 
@@ -70,6 +71,59 @@ __device__ void count_routes(const lp_moe_route_job &job, Counts &c, int first_e
                 if (early != 0)
                     atomicAdd(&c.before[expert[i]], __popc(early));
             }
+        }
+    }
+}
+
+/* Tokens of a block: `each`, from each * its number on. The last block has none. */
+__device__ int tokens_of_block(const lp_moe_route_job &job)
+{
+    const int bound = static_cast<int>(job.max_tokens), blocks = static_cast<int>(gridDim.x) - 1;
+    return (bound + blocks - 1) / blocks;
+}
+
+/* Routes of each block of the launch that follows; its last block has none and is not counted. */
+__global__ void __launch_bounds__(THREADS) count_blocks(const __grid_constant__ lp_moe_route_job job)
+{
+    __shared__ int count[MOST_EXPERTS];
+    if (job.early)
+        moe_wait_for_inputs();
+    const int choices = static_cast<int>(job.top_k), experts = static_cast<int>(job.experts);
+    const int tokens = max(0, min(*job.tokens, static_cast<int>(job.max_tokens))), each = tokens_of_block(job);
+    const int first = min(tokens, static_cast<int>(blockIdx.x) * each), end = min(tokens, first + each);
+    for (int e = threadIdx.x; e < experts; e += THREADS)
+        count[e] = 0;
+    __syncthreads();
+    if (blockIdx.x == gridDim.x - 1)
+        return;
+    for (int route = first * choices + threadIdx.x; route < end * choices; route += THREADS) {
+        const int expert = expert_of(job, route);
+        if (expert >= 0)
+            atomicAdd(&count[expert], 1);
+    }
+    __syncthreads();
+    for (int e = threadIdx.x; e < experts; e += THREADS)
+        job.routes.block_count[static_cast<int>(blockIdx.x) * experts + e] = count[e];
+}
+
+/* all and before, from what count_blocks counted. */
+__device__ void add_counts(const lp_moe_route_job &job, Counts &c)
+{
+    constexpr int AT_ONCE = 8; /* loads in flight */
+    const int experts = static_cast<int>(job.experts), entries = (static_cast<int>(gridDim.x) - 1) * experts;
+    for (int base = threadIdx.x; base < entries; base += AT_ONCE * THREADS) {
+        int count[AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++)
+            count[i] = base + i * THREADS < entries ? job.routes.block_count[base + i * THREADS] : 0;
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) {
+            const int entry = base + i * THREADS, expert = entry % experts;
+            if (count[i] == 0)
+                continue;
+            atomicAdd(&c.all[expert], count[i]);
+            if (entry / experts < static_cast<int>(blockIdx.x))
+                atomicAdd(&c.before[expert], count[i]);
         }
     }
 }
@@ -299,7 +353,7 @@ __device__ __forceinline__ void gather_as(const lp_moe_route_job &job, const Spo
             code = quantise(piece, &scale);
         else if (IS_FP8)
             scale = job.x_scale[((token + t) * job.hidden + k) / GROUP];
-#pragma unroll 1
+    #pragma unroll 1
         for (int j = 0; j < choices; j++) {
             const Spot s = spots[t * choices + j];
             if (s.row < 0)
@@ -338,7 +392,7 @@ __global__ void __launch_bounds__(THREADS) route(const __grid_constant__ lp_moe_
     __shared__ Spot spots[BATCH];
     const int bound = static_cast<int>(job.max_tokens), choices = static_cast<int>(job.top_k);
     const int experts = static_cast<int>(job.experts), thread = static_cast<int>(threadIdx.x);
-    const int blocks = static_cast<int>(gridDim.x) - 1, each = (bound + blocks - 1) / blocks;
+    const int each = tokens_of_block(job);
     const int first_token = min(bound, static_cast<int>(blockIdx.x) * each);
     const bool is_last = blockIdx.x == gridDim.x - 1;
     if (is_last) {
@@ -365,7 +419,10 @@ __global__ void __launch_bounds__(THREADS) route(const __grid_constant__ lp_moe_
     for (int e = thread; e < experts; e += THREADS)
         c.all[e] = c.before[e] = 0;
     __syncthreads();
-    count_routes(job, c, first_expert, tokens * choices, token * choices);
+    if (job.routes.block_count != nullptr)
+        add_counts(job, c);
+    else
+        count_routes(job, c, first_expert, tokens * choices, token * choices);
     __syncthreads();
     if (thread < 32)
         place_experts(job, c);
@@ -391,6 +448,14 @@ __global__ void __launch_bounds__(THREADS) route(const __grid_constant__ lp_moe_
 extern "C" lp_status lp_moe_route(const lp_moe_route_job *job, void *stream, lp_error *err)
 {
     const int blocks = static_cast<int>(job->max_tokens < MOST_BLOCKS ? job->max_tokens + 1 : MOST_BLOCKS);
-    const moe_launch launch(blocks, THREADS, 0, stream, job->early);
-    return moe_launched(cudaLaunchKernelEx(&launch.config, route, *job), "routing", err);
+    lp_moe_route_job counted = *job;
+    counted.early = false;
+    const moe_launch first(blocks, THREADS, 0, stream, job->early), second(blocks, THREADS, 0, stream, false);
+    if (job->max_tokens * job->top_k >= MANY_ROUTES) {
+        LP_TRY(moe_launched(cudaLaunchKernelEx(&first.config, count_blocks, *job), "the counting of routes", err));
+        return moe_launched(cudaLaunchKernelEx(&second.config, route, counted), "routing", err);
+    }
+    counted.early = job->early;
+    counted.routes.block_count = nullptr;
+    return moe_launched(cudaLaunchKernelEx(&first.config, route, counted), "routing", err);
 }
