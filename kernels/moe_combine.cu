@@ -9,7 +9,7 @@ namespace
 {
 
 /* Small blocks, which find room beside the blocks of the projections and wait there for their end. */
-constexpr int THREADS = 64, COLUMNS = 8, MOST_CHOICES = 32, MOST_BLOCKS = 132 * 16;
+constexpr int THREADS = 64, COLUMNS = 8, WARP_COLUMNS = 32 * COLUMNS, MOST_BLOCKS = 132 * 16;
 constexpr int AHEAD = 6; /* rows that are fetched at once */
 
 __device__ void add(float (&sum)[COLUMNS], uint4 row, float weight)
@@ -31,45 +31,58 @@ __device__ uint4 rounded(const float (&sum)[COLUMNS])
     return make_uint4(pair[0], pair[1], pair[2], pair[3]);
 }
 
-/* A block does THREADS * COLUMNS columns of one token at a time. */
+/* Where a token's rows are: lane j has choice j's row, -1 if it is masked, and its weight. */
+struct Choices {
+    int row;
+    float weight;
+    __device__ Choices(const lp_moe_combine_job &job, int token, bool is_token) : row(-1), weight(0.0f)
+    {
+        const int lane = static_cast<int>(threadIdx.x) % 32;
+        if (!is_token || lane >= static_cast<int>(job.top_k))
+            return;
+        const int64_t route = static_cast<int64_t>(token) * job.top_k + lane;
+        row = job.route_row[route];
+        if (row >= 0) /* a masked one adds 0, whatever was given */
+            weight = job.topk_weight != nullptr ? job.topk_weight[route] : 1.0f;
+    }
+};
+
+/* A warp does WARP_COLUMNS columns of one token at a time, and knows the rows of the next one when it starts. */
 __global__ void __launch_bounds__(THREADS, 16) combine(const lp_moe_combine_job job)
 {
-    __shared__ int row[MOST_CHOICES];
-    __shared__ float weight[MOST_CHOICES];
-    const int choices = static_cast<int>(job.top_k);
-    const int pieces = static_cast<int>((job.hidden + THREADS * COLUMNS - 1) / (THREADS * COLUMNS));
+    const int choices = static_cast<int>(job.top_k), lane = static_cast<int>(threadIdx.x) % 32;
+    const int pieces = static_cast<int>(job.hidden / WARP_COLUMNS); /* H is a multiple of 256 */
     const uint4 *const rows = static_cast<const uint4 *>(job.rows);
     const int64_t row_pieces = job.hidden / COLUMNS;
     const int tokens = max(0, min(*job.tokens, static_cast<int>(job.max_tokens))); /* given by the caller */
+    const int warps = static_cast<int>(gridDim.x) * (THREADS / 32);
+    int task = static_cast<int>(blockIdx.x) * (THREADS / 32) + static_cast<int>(threadIdx.x) / 32;
     moe_wait_for_inputs();
-    for (int task = blockIdx.x; task < tokens * pieces; task += gridDim.x) {
-        const int token = task / pieces, at = task % pieces * THREADS + static_cast<int>(threadIdx.x);
-        __syncthreads();
-        if (static_cast<int>(threadIdx.x) < choices) {
-            const int64_t route = static_cast<int64_t>(token) * choices + threadIdx.x;
-            row[threadIdx.x] = job.route_row[route];
-            weight[threadIdx.x] = job.topk_weight != nullptr ? job.topk_weight[route] : 1.0f;
-            if (row[threadIdx.x] < 0)
-                weight[threadIdx.x] = 0.0f; /* adds 0, whatever was given */
-        }
-        __syncthreads();
-        if (at >= row_pieces)
-            continue;
+    Choices mine(job, task / pieces, task < tokens * pieces);
+    while (task < tokens * pieces) {
+        const int token = task / pieces, at = task % pieces * 32 + lane, next = task + warps;
+        const Choices following(job, next / pieces, next < tokens * pieces);
         float sum[COLUMNS] = {};
+#pragma unroll 1
         for (int j = 0; j < choices; j += AHEAD) {
             uint4 value[AHEAD];
 #pragma unroll
             for (int i = 0; i < AHEAD; i++) {
+                const int row = __shfl_sync(~0u, mine.row, j + i);
                 value[i] = make_uint4(0, 0, 0, 0);
-                if (j + i < choices && row[j + i] >= 0)
-                    value[i] = rows[row[j + i] * row_pieces + at];
+                if (j + i < choices && row >= 0)
+                    value[i] = __ldcs(rows + row * row_pieces + at);
             }
 #pragma unroll
-            for (int i = 0; i < AHEAD; i++)
+            for (int i = 0; i < AHEAD; i++) {
+                const float weight = __shfl_sync(~0u, mine.weight, j + i);
                 if (j + i < choices)
-                    add(sum, value[i], weight[j + i]);
+                    add(sum, value[i], weight);
+            }
         }
-        static_cast<uint4 *>(job.y)[token * row_pieces + at] = rounded(sum);
+        __stcs(static_cast<uint4 *>(job.y) + token * row_pieces + at, rounded(sum));
+        mine = following;
+        task = next;
     }
 }
 
@@ -77,8 +90,8 @@ __global__ void __launch_bounds__(THREADS, 16) combine(const lp_moe_combine_job 
 
 extern "C" lp_status lp_moe_combine(const lp_moe_combine_job *job, bool early, void *stream, lp_error *err)
 {
-    const int64_t pieces = (job->hidden + THREADS * COLUMNS - 1) / (THREADS * COLUMNS),
-                  tasks = job->max_tokens * pieces;
-    const moe_launch launch(static_cast<int>(tasks < MOST_BLOCKS ? tasks : MOST_BLOCKS), THREADS, 0, stream, early);
+    const int64_t tasks = job->max_tokens * (job->hidden / WARP_COLUMNS), warps = THREADS / 32,
+                  blocks = (tasks + warps - 1) / warps;
+    const moe_launch launch(static_cast<int>(blocks < MOST_BLOCKS ? blocks : MOST_BLOCKS), THREADS, 0, stream, early);
     return moe_launched(cudaLaunchKernelEx(&launch.config, combine, *job), "the combination", err);
 }
