@@ -49,7 +49,7 @@ typedef enum lp_moe_gather {
     LP_MOE_GATHER_W4_FP8 = 3,  /* as w4_operand.cuh orders the operand of register-A products, E4M3 */
     LP_MOE_GATHER_W4_BF16 = 4, /* the same, BF16 */
     LP_MOE_GATHER_W4_WIDE = 5, /* the same, the values of LP_MOE_GATHER_W4_FP8 as BF16, and its scales */
-    LP_MOE_GATHER_PREFILL = 6  /* as prefill_operand.cuh orders the operand of prefill_kind */
+    LP_MOE_GATHER_PREFILL = 6  /* each token once, [cap, H] as prefill_round.cu makes it of prefill_kind */
 } lp_moe_gather;
 
 /* At most `chunk_rows` rows of one expert: what one pass over its weights serves. Chunks are numbered in the order of

@@ -275,9 +275,9 @@ __device__ void store_fp8(const lp_moe_route_job &job, const Spot &s, int k, uin
         return;
     }
     if (GATHER == LP_MOE_GATHER_PREFILL) {
-        prefill_store_codes(job.prefill_kind, rows, s.row, k, hidden, value);
+        prefill_store_codes(job.prefill_kind, rows + s.row * hidden * prefill_element(job.prefill_kind), k, value);
         if (k % GROUP == 0)
-            job.row_scale[prefill_scale_index(s.row, block, blocks)] = scale;
+            job.row_scale[s.row * blocks + block] = scale;
         return;
     }
     char *const to = rows + s.first_row * hidden + block * w4_block_bytes(1, s.width);
@@ -296,7 +296,7 @@ template <int GATHER> __device__ void store_bf16(const lp_moe_route_job &job, co
         return;
     }
     if (GATHER == LP_MOE_GATHER_PREFILL) {
-        prefill_store_bf16(job.prefill_kind, rows, s.row, k, hidden, value);
+        prefill_store_bf16(job.prefill_kind, rows + s.row * hidden * 2, k, value);
         return;
     }
     char *const to = rows + s.first_row * hidden * 2 + block * w4_block_bytes(2, s.width);
@@ -353,9 +353,12 @@ __device__ __forceinline__ void gather_as(const lp_moe_route_job &job, const Spo
             code = quantise(piece, &scale);
         else if (IS_FP8)
             scale = job.x_scale[((token + t) * job.hidden + k) / GROUP];
-    #pragma unroll 1
-        for (int j = 0; j < choices; j++) {
-            const Spot s = spots[t * choices + j];
+            /* Prefill gathers in a launch of its own: it wants each token once. */
+#pragma unroll 1
+        for (int j = 0; j < (GATHER == LP_MOE_GATHER_PREFILL ? 1 : choices); j++) {
+            Spot s = spots[t * choices + j];
+            if (GATHER == LP_MOE_GATHER_PREFILL)
+                s.row = token + t;
             if (s.row < 0)
                 continue;
             if (GATHER == LP_MOE_GATHER_W4_WIDE)

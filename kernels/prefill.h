@@ -27,11 +27,13 @@ typedef enum lp_prefill_kind {
 
 typedef struct lp_prefill_areas {
     lp_moe_routes routes;
-    void *x, *h;              /* [rows, H], [rows, I] in the order of prefill_operand.cuh */
-    float *x_scale, *h_scale; /* unless LP_PREFILL_BF16 */
-    void *codes;              /* x quantised before it is gathered: E4M3 [cap, H], and its scales [cap, H/128] */
-    float *codes_scale;
-    void *out; /* BF16 [rows, H] */
+    void *x;        /* [cap, H], rounded and in the order of K of the products; NULL: x is read as it was given */
+    float *x_scale; /* [cap, H/128] of E4M3, or NULL */
+    void *rows;     /* [rows, H] and its scales, as h */
+    float *rows_scale;
+    void *h;        /* [rows, I] in the order of prefill_operand.cuh */
+    float *h_scale; /* of E4M3, or NULL */
+    void *out;      /* BF16 [rows, H] */
 } lp_prefill_areas;
 
 lp_prefill_kind lp_prefill_kind_of(const lp_megamoe_shape *shape);
@@ -40,23 +42,31 @@ void lp_prefill_take(lp_moe_space *space, const lp_megamoe_shape *shape, lp_pref
 
 lp_status lp_prefill_run(const lp_moe_call *call, lp_error *err);
 
-/* Copies tokens to the rows of their routes, in the order of prefill_operand.cuh, quantised unless LP_PREFILL_BF16. */
-typedef struct lp_prefill_gather_job {
+/* Rows of x as the products want them, for lp_prefill_areas.x; of a kind that has one. */
+typedef struct lp_prefill_round_job {
     lp_prefill_kind kind;
     lp_dtype x_dtype;
-    int64_t hidden, top_k, experts, rows_cap;
-    const int32_t *start, *row_route;
+    int64_t hidden, max_tokens;
+    const int32_t *tokens;
     const void *x;
     const float *x_scale;
+    void *to;
+    float *to_scale;
+} lp_prefill_round_job;
+
+/* Copies rows of x to the rows of their routes, in the order of prefill_operand.cuh. */
+typedef struct lp_prefill_gather_job {
+    int64_t hidden, row_bytes, top_k, experts;
+    const int32_t *start, *row_route;
+    const void *x;
+    const float *x_scale; /* or NULL */
     void *to;
     float *to_scale;
 } lp_prefill_gather_job;
 
 lp_status lp_prefill_gather(const lp_prefill_gather_job *job, void *stream, lp_error *err);
 
-/* x in BF16 -> E4M3 and a scale per token and 128 columns, for many tokens, that several experts each read. */
-lp_status lp_prefill_quantise(const void *x, const int32_t *tokens, int64_t max_tokens, int64_t hidden, void *codes,
-                              float *scale, void *stream, lp_error *err);
+lp_status lp_prefill_round(const lp_prefill_round_job *job, void *stream, lp_error *err);
 
 #ifdef __cplusplus
 }

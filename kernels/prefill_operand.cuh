@@ -21,6 +21,15 @@ __host__ __device__ inline int64_t prefill_operand_byte(int64_t row, int64_t at,
            at % 128 / 16 * 128 + in_block % 8 * 16 + at % 16;
 }
 
+__host__ __device__ constexpr bool prefill_is_fp8(int kind) /* products of E4M3 tokens */
+{
+    return kind == LP_PREFILL_FP8 || kind == LP_PREFILL_MX;
+}
+__host__ __device__ constexpr int prefill_element(int kind) /* bytes of a token's value */
+{
+    return prefill_is_fp8(kind) ? 1 : 2;
+}
+
 /*
  * Place of column k of a block of 128. Weights that are decoded keep the order of the path of few tokens, so that both
  * add the same products in the same order. Of a multiple of 8 and of what is below it, places add up.

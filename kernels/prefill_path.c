@@ -45,19 +45,21 @@ void lp_prefill_take(lp_moe_space *space, const lp_megamoe_shape *shape, lp_pref
     const lp_prefill_kind kind = lp_prefill_kind_of(shape);
     const bool scaled = kind != LP_PREFILL_BF16 && kind != LP_PREFILL_NV;
     const int64_t byte = kind == LP_PREFILL_FP8 || kind == LP_PREFILL_MX ? 1 : 2;
+    const bool as_given = kind == LP_PREFILL_BF16 || (kind == LP_PREFILL_FP8 && shape->x_dtype == LP_F8_E4M3);
     lp_moe_take_routes(space, &areas->routes, shape->experts, routes, ROWS, ROWS, chunks);
-    areas->x = lp_moe_take(space, rows * hidden, byte);
-    areas->h = lp_moe_take(space, rows * inner, byte);
+    areas->x = NULL;
     areas->x_scale = areas->h_scale = NULL;
-    if (scaled) {
-        areas->x_scale = lp_moe_take(space, rows * (hidden / 128), sizeof(float));
+    if (!as_given)
+        areas->x = lp_moe_take(space, shape->max_tokens * hidden, byte);
+    if (!as_given && scaled)
+        areas->x_scale = lp_moe_take(space, shape->max_tokens * (hidden / 128), sizeof(float));
+    areas->rows_scale = NULL;
+    areas->rows = lp_moe_take(space, rows * hidden, byte);
+    if (scaled)
+        areas->rows_scale = lp_moe_take(space, rows * (hidden / 128), sizeof(float));
+    areas->h = lp_moe_take(space, rows * inner, byte);
+    if (scaled)
         areas->h_scale = lp_moe_take(space, rows * (inner / 128), sizeof(float));
-    }
-    areas->codes = areas->codes_scale = NULL;
-    if (scaled && shape->x_dtype == LP_BF16) {
-        areas->codes = lp_moe_take(space, shape->max_tokens * hidden, 1);
-        areas->codes_scale = lp_moe_take(space, shape->max_tokens * (hidden / 128), sizeof(float));
-    }
     areas->out = lp_moe_take(space, rows * hidden, 2);
 }
 

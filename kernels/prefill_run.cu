@@ -99,6 +99,8 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(PREFILL_THREADS, 1)
 
 /* ---- host ---- */
 
+constexpr int MANY_TOKENS = 1024; /* from here on x is rounded by a launch of its own */
+
 typedef CUresult (*encode_function)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
                                     const cuuint64_t *, const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave,
                                     CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
@@ -191,30 +193,29 @@ lp_status run_route(const lp_moe_call *call, lp_prefill_kind kind, const lp_pref
     job.sync_words = static_cast<int32_t>(lp_moe_chunks_cap(s.tokens_bound * s.top_k, s.experts, PREFILL_ROWS));
     job.x_dtype = s.x_dtype, job.id_dtype = s.id_dtype;
     job.gather = LP_MOE_GATHER_NONE;
-    job.rows = areas.x, job.row_scale = areas.x_scale;
     job.x = call->io->x, job.topk_ids = call->io->topk_ids;
     job.x_scale = call->io->x_scale, job.topk_weight = call->io->topk_weight;
     job.tokens = call->io->tokens, job.received = call->io->received;
     job.early = call->sink != nullptr && call->sink->early;
-    const bool few = s.tokens_bound < 1024;
-    const bool quantise_first = areas.codes != nullptr && !few;
-    if (quantise_first)
-        LP_TRY(lp_prefill_quantise(call->io->x, call->io->tokens, s.tokens_bound, s.hidden, areas.codes,
-                                   areas.codes_scale, call->stream, err));
-    if (few) {
+    if (areas.x != nullptr && s.tokens_bound < MANY_TOKENS) { /* in one launch */
         job.gather = LP_MOE_GATHER_PREFILL, job.prefill_kind = kind;
-        return lp_moe_route(&job, call->stream, err);
+        job.rows = areas.x, job.row_scale = areas.x_scale;
+    } else if (areas.x != nullptr) {
+        lp_prefill_round_job round = {};
+        round.kind = kind, round.x_dtype = s.x_dtype;
+        round.hidden = s.hidden, round.max_tokens = s.tokens_bound, round.tokens = call->io->tokens;
+        round.x = call->io->x, round.x_scale = call->io->x_scale;
+        round.to = areas.x, round.to_scale = areas.x_scale;
+        LP_TRY(lp_prefill_round(&round, call->stream, err));
     }
     LP_TRY(lp_moe_route(&job, call->stream, err));
     lp_prefill_gather_job gather = {};
-    gather.kind = kind, gather.x_dtype = s.x_dtype;
     gather.hidden = s.hidden, gather.top_k = s.top_k, gather.experts = s.experts;
-    gather.rows_cap = lp_moe_rows_cap(s.tokens_bound * s.top_k, s.experts, PREFILL_ROWS);
+    gather.row_bytes = s.hidden * prefill_element(kind);
     gather.start = areas.routes.start, gather.row_route = areas.routes.row_route;
-    gather.x = call->io->x, gather.x_scale = call->io->x_scale;
-    if (quantise_first)
-        gather.x_dtype = LP_F8_E4M3, gather.x = areas.codes, gather.x_scale = areas.codes_scale;
-    gather.to = areas.x, gather.to_scale = areas.x_scale;
+    gather.x = areas.x != nullptr ? areas.x : call->io->x;
+    gather.x_scale = areas.x_scale != nullptr ? areas.x_scale : call->io->x_scale;
+    gather.to = areas.rows, gather.to_scale = areas.rows_scale;
     return lp_prefill_gather(&gather, call->stream, err);
 }
 
@@ -223,8 +224,8 @@ prefill_arguments arguments_of(const lp_moe_call *call, lp_prefill_kind kind, co
     const lp_megamoe_shape &s = *call->shape;
     const lp_megamoe_weights &w = *call->weights;
     prefill_arguments p = {};
-    p.tokens[0] = static_cast<const char *>(areas.x), p.tokens[1] = static_cast<const char *>(areas.h);
-    p.token_scale[0] = areas.x_scale, p.token_scale[1] = areas.h_scale;
+    p.tokens[0] = static_cast<const char *>(areas.rows), p.tokens[1] = static_cast<const char *>(areas.h);
+    p.token_scale[0] = areas.rows_scale, p.token_scale[1] = areas.h_scale;
     const void *const scale[2] = {w.tensor[LP_MOE_L1_SCALE].data, w.tensor[LP_MOE_L2_SCALE].data};
     for (int i = 0; i < 2; i++) {
         p.weight_scale[i] = static_cast<const float *>(scale[i]);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Eight columns of a token to their places in the operand of the first projection. */
+/* Eight columns of a token to their places in its row, from which the first projection gathers. */
 #ifndef LOADPLAN_PREFILL_STORE_CUH
 #define LOADPLAN_PREFILL_STORE_CUH
 
@@ -33,32 +33,30 @@ __device__ __forceinline__ int64_t prefill_column(int kind, int64_t k)
     return k / 128 * 128 + prefill_place(kind, static_cast<int>(k % 128));
 }
 
-/* Columns k .. k + 7, k a multiple of 8, of BF16. */
-__device__ __forceinline__ void prefill_store_bf16(int kind, char *rows, int64_t row, int64_t k, int64_t hidden,
-                                                   uint4 x)
+/* Columns k .. k + 7 of a row, k a multiple of 8, of BF16. */
+__device__ __forceinline__ void prefill_store_bf16(int kind, char *row, int64_t k, uint4 x)
 {
     if (kind != LP_PREFILL_NV && kind != LP_PREFILL_MX_WIDE) {
-        *reinterpret_cast<uint4 *>(rows + prefill_operand_byte(row, 2 * k, 2 * hidden)) = x;
+        *reinterpret_cast<uint4 *>(row + 2 * k) = x;
         return;
     }
     const uint32_t low[2] = {x.x, x.y}, high[2] = {x.z, x.w};
     for (int t = 0; t < 4; t++) /* columns t and t + 4 are neighbours */
-        *reinterpret_cast<uint32_t *>(rows + prefill_operand_byte(row, 2 * prefill_column(kind, k + t), 2 * hidden)) =
+        *reinterpret_cast<uint32_t *>(row + 2 * prefill_column(kind, k + t)) =
             __byte_perm(low[t / 2], high[t / 2], t % 2 ? 0x7632 : 0x5410);
 }
 
 /* The same of E4M3. */
-__device__ __forceinline__ void prefill_store_codes(int kind, char *rows, int64_t row, int64_t k, int64_t hidden,
-                                                    uint2 codes)
+__device__ __forceinline__ void prefill_store_codes(int kind, char *row, int64_t k, uint2 codes)
 {
     if (kind == LP_PREFILL_FP8) {
-        *reinterpret_cast<uint2 *>(rows + prefill_operand_byte(row, k, hidden)) = codes;
+        *reinterpret_cast<uint2 *>(row + k) = codes;
     } else if (kind == LP_PREFILL_MX) {
-        *reinterpret_cast<uint32_t *>(rows + prefill_operand_byte(row, prefill_column(kind, k), hidden)) = codes.x;
-        *reinterpret_cast<uint32_t *>(rows + prefill_operand_byte(row, prefill_column(kind, k + 4), hidden)) = codes.y;
+        *reinterpret_cast<uint32_t *>(row + prefill_column(kind, k)) = codes.x;
+        *reinterpret_cast<uint32_t *>(row + prefill_column(kind, k + 4)) = codes.y;
     } else {
         const uint2 low = prefill_widened(codes.x), high = prefill_widened(codes.y);
-        prefill_store_bf16(kind, rows, row, k, hidden, make_uint4(low.x, low.y, high.x, high.y));
+        prefill_store_bf16(kind, row, k, make_uint4(low.x, low.y, high.x, high.y));
     }
 }
 

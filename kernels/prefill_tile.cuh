@@ -33,17 +33,9 @@ __host__ __device__ constexpr bool prefill_has_blocks(int kind) /* FP32 scales o
 {
     return kind == LP_PREFILL_FP8 || kind == LP_PREFILL_FP8_WIDE;
 }
-__host__ __device__ constexpr bool prefill_is_fp8(int kind)
-{
-    return kind == LP_PREFILL_FP8 || kind == LP_PREFILL_MX;
-}
 __host__ __device__ constexpr bool prefill_is_scaled(int kind)
 {
     return kind != LP_PREFILL_BF16 && kind != LP_PREFILL_NV;
-}
-__host__ __device__ constexpr int prefill_element(int kind)
-{
-    return prefill_is_fp8(kind) ? 1 : 2;
 }
 __host__ __device__ constexpr int prefill_row_bits(int kind) /* of a weight, as it is stored */
 {
