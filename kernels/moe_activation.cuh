@@ -5,9 +5,27 @@
 
 #include "kernels/megamoe.h"
 
+/* 1 / (1 + exp(-x)). What the fast exponential and reciprocal lose below 2^-126 does not show beside the 1. */
 __device__ __forceinline__ float moe_sigmoid(float x)
 {
-    return __fdividef(1.0f, 1.0f + __expf(-x));
+    float power, out;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x * -1.4426950408889634f));
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(1.0f + power));
+    return out;
+}
+
+/* Where x is a NaN, so is the result. */
+__device__ __forceinline__ float moe_at_most(float x, float limit)
+{
+    float out;
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(out) : "f"(x), "f"(limit));
+    return out;
+}
+__device__ __forceinline__ float moe_at_least(float x, float limit)
+{
+    float out;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(out) : "f"(x), "f"(limit));
+    return out;
 }
 
 __device__ __forceinline__ float moe_activate(int kind, float alpha, float beta, float limit, float gate, float up)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The warpgroup that decodes weights of a tile into shared memory, once for all of its tokens: three warps
- * decode, the fourth fetches codes and tokens.
+ * The warpgroups that decode weights of a tile into shared memory, once for all of its tokens: seven warps decode, the
+ * eighth fetches codes and tokens.
  *
  * A lane takes 16 bytes of codes of a row, 32 columns, as they lie in the layout, and stores them in the order
  * of prefill_place, as rows of 128 bytes with the 128-byte swizzle: eight words a row that no two lanes of a warp put
@@ -93,15 +93,15 @@ template <int KIND> struct prefill_code_feed {
 };
 
 /*
- * A decoding warp has every third of the 32 groups of eight rows of a tile; a lane has row lane / 4 of each, and of its
- * 128 columns those from 32 * (lane % 4) on.
+ * A decoding warp has every seventh of the 32 groups of eight rows of a tile; a lane has row lane / 4 of each, and of
+ * its 128 columns those from 32 * (lane % 4) on.
  */
-constexpr int PREFILL_DECODERS = 3, PREFILL_GROUPS = (PREFILL_COLUMNS / 8 + PREFILL_DECODERS - 1) / PREFILL_DECODERS;
-constexpr int PREFILL_AHEAD = 4; /* groups whose codes are loaded at once */
+constexpr int PREFILL_DECODERS = 7, PREFILL_GROUPS = (PREFILL_COLUMNS / 8 + PREFILL_DECODERS - 1) / PREFILL_DECODERS;
+constexpr int PREFILL_AHEAD = 3; /* groups whose codes are loaded at once */
 
 __device__ __forceinline__ int prefill_decoder()
 {
-    return threadIdx.x / 32 % 4;
+    return threadIdx.x / 32 - PREFILL_WARPS;
 }
 
 /* Where a lane finds the scales of its rows in a step, two places a word. */
@@ -135,7 +135,7 @@ __device__ __forceinline__ uint2 prefill_load8(uint32_t at)
     asm volatile("ld.shared.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(at));
     return v;
 }
-/* The eight places of a lane in its row of a piece, 16-byte chunks under the swizzle; rows 3 * 8 apart are 3 KiB apart.
+/* The eight places of a lane in its row of a piece, 16-byte chunks under the swizzle; rows 7 * 8 apart are 7 KiB apart.
  */
 struct prefill_chunks {
     uint32_t at[8];

@@ -19,9 +19,11 @@ __device__ __forceinline__ uint32_t prefill_e4m3_as_bf16(float low, float high)
     return prefill::bf16_pair(__low2float(value), __high2float(value));
 }
 
-/* Starts copying 16 tokens x 128 bytes of a warp from its staging to piece `piece` of h. */
+/* Starts copying 16 tokens of a warp from its staging to piece `piece` of h: of each eight rows, which lie together in
+ * 1 KiB, the bytes from `first` on. */
 __device__ __forceinline__ void prefill_store_piece(const prefill_arguments &p, const prefill_task &task,
-                                                    uint32_t staging, int warp_row, int64_t piece, int64_t pieces)
+                                                    uint32_t staging, int warp_row, int64_t piece, int64_t pieces,
+                                                    uint32_t first, uint32_t bytes)
 {
     using namespace hopper;
     using namespace prefill;
@@ -31,7 +33,7 @@ __device__ __forceinline__ void prefill_store_piece(const prefill_arguments &p, 
     if (lane < 2 && warp_row + 8 * lane < task.rows) {
         const int64_t row = task.row + warp_row + 8 * lane;
         char *const to = p.h + (row / PREFILL_ROWS * pieces + piece) * PREFILL_PIECE + row % PREFILL_ROWS / 8 * 1024;
-        bulk_store(to, staging + lane * 1024, 1024);
+        bulk_store(to + first, staging + lane * 1024 + first, bytes);
         bulk_store_commit();
     }
 }
@@ -53,7 +55,7 @@ struct prefill_receipt {
 
 /* sum[8 j + i] <- h of gate sum[8 j + i] and up sum[8 j + 4 + i]. The usual activation has a loop of its own, so that
  * the code that runs stays small. Sums are in units of 1 / unit. */
-__device__ __forceinline__ void prefill_activate(const prefill_arguments &p, const prefill_task &task,
+__device__ __forceinline__ void prefill_activate(const prefill_arguments &p, const prefill_task &task, bool is_half,
                                                  float (&sum)[128], float low_weight, float high_weight, float unit)
 {
     float gate_alpha = unit, up_alpha = unit;
@@ -64,56 +66,90 @@ __device__ __forceinline__ void prefill_activate(const prefill_arguments &p, con
     if (p.activation == LP_MOE_SWIGLU) {
         const float limit = p.limit > 0.0f ? p.limit : __int_as_float(0x7f800000);
 #pragma unroll
-        for (int j = 0; j < 16; j++)
+        for (int j = 0; j < 16; j++) {
+            if (j == 8 && is_half)
+                break;
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                float gate = sum[8 * j + i] * gate_alpha, up = sum[8 * j + 4 + i] * up_alpha;
-                gate = gate > limit ? limit : gate;
-                up = up > limit ? limit : up < -limit ? -limit : up;
+                const float gate = moe_at_most(sum[8 * j + i] * gate_alpha, limit);
+                const float up = moe_at_least(moe_at_most(sum[8 * j + 4 + i] * up_alpha, limit), -limit);
                 sum[8 * j + i] =
                     gate * moe_sigmoid(p.alpha * gate) * (up + p.beta) * (i < 2 ? low_weight : high_weight);
             }
+        }
         return;
     }
 #pragma unroll
-    for (int j = 0; j < 16; j++)
+    for (int j = 0; j < 16; j++) {
+        if (j == 8 && is_half)
+            break;
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const float gate = sum[8 * j + i] * gate_alpha, up = sum[8 * j + 4 + i] * up_alpha;
             const float h = moe_activate(p.activation, p.alpha, p.beta, p.limit, gate, up);
             sum[8 * j + i] = h * (i < 2 ? low_weight : high_weight);
         }
+    }
+}
+
+/* The largest of both halves of a divided tile, of rows `low` and low + 8 of it. `turn` alternates. */
+template <int KIND>
+__device__ __forceinline__ float2 prefill_most_of_both(prefill_shared<KIND> &sm, int half, int turn, int row, float low,
+                                                       float high)
+{
+    if (threadIdx.x % 4 == 0)
+        sm.most[turn][half][row] = low, sm.most[turn][half][row + 8] = high;
+    asm volatile("bar.sync 1, 256;" ::: "memory");
+    return make_float2(fmaxf(low, sm.most[turn][1 - half][row]), fmaxf(high, sm.most[turn][1 - half][row + 8]));
+}
+
+/* Router weights of the two rows of a thread, where h has them as a factor; asked for before the products. */
+__device__ __forceinline__ float2 prefill_row_weights(const prefill_arguments &p, const prefill_task &task,
+                                                      const prefill_share &share, int which)
+{
+    const int row = share.first_token + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
+    if (which == 1 || !p.weight_in_h || row >= task.rows)
+        return make_float2(1.0f, 1.0f);
+    const float *const at = p.row_weight + task.row + row;
+    return make_float2(__ldg(at), __ldg(at + 8));
 }
 
 template <int KIND>
 __device__ __forceinline__ void prefill_finish_h(const prefill_arguments &p, prefill_shared<KIND> &sm,
-                                                 const prefill_task &task, float (&sum)[128])
+                                                 const prefill_task &task, const prefill_share &share, int turn,
+                                                 float2 weight, float (&sum)[128])
 {
     using namespace hopper;
     using namespace prefill;
     const int group = threadIdx.x / 128, warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32, g = lane / 4,
               q = lane % 4;
-    const int warp_row = group * 64 + warp * 16, low_row = warp_row + g, high_row = low_row + 8;
+    const bool is_half = prefill_splits(KIND) && share.is_half;
+    const int warp_row = share.first_token + warp * 16, low_row = warp_row + g, high_row = low_row + 8;
     const int blocks = p.intermediate / 128;
     const uint32_t staging = shared_address(sm.staging[group]) + warp * 2048, at = staging + g * 16;
     float low = 1.0f, high = 1.0f;
-    if (p.weight_in_h)
-        low = p.row_weight[task.row + low_row], high = p.row_weight[task.row + high_row];
-    prefill_activate(p, task, sum, low, high, prefill_unit(KIND));
+    prefill_activate(p, task, is_half, sum, weight.x, weight.y, prefill_unit(KIND));
     if constexpr (prefill_is_scaled(KIND)) {
         low = high = 1e-10f;
 #pragma unroll
-        for (int j = 0; j < 16; j++)
+        for (int j = 0; j < 16; j++) {
+            if (j == 8 && is_half)
+                break;
 #pragma unroll
             for (int c = 0; c < 2; c++) {
                 low = fmaxf(low, fabsf(sum[8 * j + c]));
                 high = fmaxf(high, fabsf(sum[8 * j + 2 + c]));
             }
+        }
         for (int d = 1; d < 4; d *= 2) {
             low = fmaxf(low, __shfl_xor_sync(~0u, low, d));
             high = fmaxf(high, __shfl_xor_sync(~0u, high, d));
         }
-        if (q == 0) {
+        if (is_half) {
+            const float2 most = prefill_most_of_both(sm, share.half, turn, low_row, low, high);
+            low = most.x, high = most.y;
+        }
+        if (q == 0 && share.half == 0) {
             p.h_scale[prefill_scale_index(task.row + low_row, task.n, blocks)] = __fdiv_rn(low, 448.0f);
             p.h_scale[prefill_scale_index(task.row + high_row, task.n, blocks)] = __fdiv_rn(high, 448.0f);
         }
@@ -122,16 +158,20 @@ __device__ __forceinline__ void prefill_finish_h(const prefill_arguments &p, pre
     if constexpr (prefill_is_fp8(KIND)) {
 #pragma unroll
         for (int j = 0; j < 16; j++) {
-            const int in_block = prefill_place(KIND, 8 * j) + prefill_place(KIND, 2 * q); /* of columns 8 j + 2 q */
+            if (j == 8 && is_half)
+                break;
+            const int in_block = 64 * share.half + prefill_place(KIND, 8 * j) + prefill_place(KIND, 2 * q);
             const uint32_t to = at + in_block / 16 * 128 + in_block % 16;
             store_shared_u16(to, e4m3_pair(sum[8 * j] * low, sum[8 * j + 1] * low));
             store_shared_u16(to + 1024, e4m3_pair(sum[8 * j + 2] * high, sum[8 * j + 3] * high));
         }
-        prefill_store_piece(p, task, staging, warp_row, task.n, blocks);
+        prefill_store_piece(p, task, staging, warp_row, task.n, blocks, 512 * share.half, is_half ? 512 : 1024);
     } else {
 #pragma unroll
         for (int piece = 0; piece < 2; piece++) {
             if (piece == 1) {
+                if (is_half)
+                    break;
                 bulk_store_wait_read();
                 __syncwarp();
             }
@@ -162,40 +202,59 @@ __device__ __forceinline__ void prefill_finish_h(const prefill_arguments &p, pre
                     store_shared_u32(to + 1024, bf16_pair(v[2], v[3]));
                 }
             }
-            prefill_store_piece(p, task, staging, warp_row, 2 * task.n + piece, 2 * blocks);
+            prefill_store_piece(p, task, staging, warp_row, 2 * task.n + piece + share.half, 2 * blocks, 0, 1024);
         }
     }
 }
 
-/* Rows of out in BF16; each two neighbouring lanes exchange, so that they store 8 bytes each and 32 together. */
+/*
+ * Rows of out in BF16. A warp turns 16 rows by 64 columns around in shared memory, so that it stores lines of 128
+ * bytes; there chunks of sixteen bytes are exchanged within a row by its number, which keeps lanes out of each other's
+ * banks.
+ */
 template <int KIND>
-__device__ __forceinline__ void prefill_finish_out(const prefill_arguments &p, const prefill_task &task,
+__device__ __forceinline__ void prefill_finish_out(const prefill_arguments &p, prefill_shared<KIND> &sm,
+                                                   const prefill_task &task, const prefill_share &share,
                                                    float (&sum)[128])
 {
-    const int group = threadIdx.x / 128, warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32, g = lane / 4,
-              q = lane % 4;
-    const int row = group * 64 + warp * 16 + g;
+    using namespace hopper;
+    using namespace prefill;
+    const int group = threadIdx.x / 128, warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32;
+    const int first_row = share.first_token + warp * 16, row = first_row + lane / 8;
+    const uint32_t staging = shared_address(sm.staging[group]) + warp * 2048;
+    const uint32_t put = staging + (lane % 16) * 128 + (lane / 16 ^ lane % 8) * 16;
+    const uint32_t get = staging + lane / 8 * 128 + (lane % 8 ^ lane / 8) * 16;
     float factor = prefill_unit(KIND);
     if (p.l2_alpha != nullptr) {
         factor *= p.l2_alpha[task.expert];
         if (p.l2_activation_scale != nullptr)
             factor = __fdiv_rn(factor, *p.l2_activation_scale);
     }
+    char *to[4]; /* of rows row, row + 4 .. */
 #pragma unroll
-    for (int r = 0; r < 2; r++) {
-        if (row + 8 * r >= task.rows)
-            continue;
-        char *const place = moe_row_place(p.sink, p.row_route, p.out, task.row + row + 8 * r, p.hidden);
-        uint16_t *const to =
-            reinterpret_cast<uint16_t *>(place) + task.n * PREFILL_COLUMNS + (q & 1 ? 8 + 2 * (q - 1) : 2 * q);
+    for (int i = 0; i < 4; i++)
+        to[i] = row + 4 * i >= task.rows ? nullptr
+                                         : moe_row_place(p.sink, p.row_route, p.out, task.row + row + 4 * i, p.hidden) +
+                                               (task.n * PREFILL_COLUMNS + 128 * share.half + lane % 8 * 8) * 2;
 #pragma unroll
-        for (int j = 0; j < 32; j += 2) {
-            const float *const v = sum + 4 * j + 2 * r;
-            const uint32_t even = prefill::bf16_pair(v[0] * factor, v[1] * factor);
-            const uint32_t odd = prefill::bf16_pair(v[4] * factor, v[5] * factor);
-            const uint32_t got = __shfl_xor_sync(0xfu << (lane & 28), q & 1 ? even : odd, 1);
-            *reinterpret_cast<uint2 *>(to + 8 * j) = q & 1 ? make_uint2(got, odd) : make_uint2(even, got);
+    for (int piece = 0; piece < 4; piece++) {
+        if (piece == 2 && prefill_splits(KIND) && share.is_half)
+            break;
+#pragma unroll
+        for (int j = 0; j < 8; j += 2) {
+            const float *const v = sum + 32 * piece + 4 * j;
+            store_matrices(put ^ j * 16, bf16_pair(v[0] * factor, v[1] * factor),
+                           bf16_pair(v[2] * factor, v[3] * factor), bf16_pair(v[4] * factor, v[5] * factor),
+                           bf16_pair(v[6] * factor, v[7] * factor));
         }
+        __syncwarp();
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const uint4 line = load16((get ^ i % 2 * 64) + i * 512);
+            if (to[i] != nullptr)
+                *reinterpret_cast<uint4 *>(to[i] + 128 * piece) = line;
+        }
+        __syncwarp();
     }
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Products of a tile: each of two warpgroups has 64 tokens by 256 rows of weights. Element [128 sums] of a thread: sum
- * 4 j + 2 r + c belongs to token g + 8 r of the warp's 16 and to weight row 8 j + 2 q + c, with g = lane / 4,
- * q = lane % 4.
+ * Products of a tile: each of two warpgroups has 64 tokens by 256 rows of weights, or half of the rows where no more
+ * tokens are there (prefill_share). Element [128 sums] of a thread: sum 4 j + 2 r + c belongs to token g + 8 r of the
+ * warp's 16 and to weight row 8 j + 2 q + c, with g = lane / 4, q = lane % 4.
  */
 #ifndef LOADPLAN_PREFILL_MULTIPLY_CUH
 #define LOADPLAN_PREFILL_MULTIPLY_CUH
@@ -36,11 +36,11 @@ struct prefill_block_scales {
     }
 };
 
-/* sum += part * factor, for 64 tokens x 128 rows; factors of even and odd groups of eight rows. */
-__device__ __forceinline__ void prefill_promote(float *sum, const float (&part)[64], float2 even, float2 odd)
+/* sum += part * factor, for 64 tokens x 64 rows; factors of even and odd groups of eight rows. */
+__device__ __forceinline__ void prefill_promote(float *sum, const float (&part)[32], float2 even, float2 odd)
 {
 #pragma unroll
-    for (int j = 0; j < 16; j++)
+    for (int j = 0; j < 8; j++)
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const float2 f = j & 1 ? odd : even;
@@ -60,103 +60,177 @@ __device__ __forceinline__ void prefill_release(uint32_t empty, bool solo)
     }
 }
 
-/*
- * Turns: the two multiplying warpgroups start their products one after the other, so that one has products running
- * while the other adds up or waits. Left alone both would wait at the same time. Group 1 gives the first turn, to group
- * 0.
- */
-__device__ __forceinline__ void prefill_take_turn()
-{
-    asm volatile("bar.sync %0, 256;" ::"r"(1 + threadIdx.x / 128) : "memory");
-}
-__device__ __forceinline__ void prefill_give_turn()
-{
-    asm volatile("bar.arrive %0, 256;" ::"r"(2 - threadIdx.x / 128) : "memory");
-}
-
-/* A piece of 128 bytes of K for one half of the weight rows, into fresh sums. */
-template <int KIND>
-__device__ __forceinline__ void prefill_part(float (&part)[64], uint64_t tokens, uint64_t weights, bool turns)
+/* Starts a piece of 128 bytes of K for a quarter of the weight rows, into fresh sums. */
+template <int KIND> __device__ __forceinline__ void prefill_start(float (&part)[32], uint64_t tokens, uint64_t weights)
 {
     using namespace hopper;
     using namespace prefill;
-    if (turns)
-        prefill_take_turn();
     mma_begin();
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         if (KIND == LP_PREFILL_FP8)
-            mma_e4m3_n128(part, tokens + 16 * i, weights + 2 * i, i > 0);
+            mma_e4m3_n64(part, tokens + 16 * i, weights + 2 * i, i > 0);
         else if (KIND == LP_PREFILL_MX)
-            mma_e4m3_e5m2_n128(part, tokens + 16 * i, weights + 2 * i, i > 0);
+            mma_e4m3_e5m2_n64(part, tokens + 16 * i, weights + 2 * i, i > 0);
         else
-            mma_bf16_n128(part, tokens + 16 * i, weights + 2 * i, i > 0);
+            mma_bf16_n64(part, tokens + 16 * i, weights + 2 * i, i > 0);
     }
     mma_commit();
-    if (turns)
-        prefill_give_turn();
+}
+
+__device__ __forceinline__ float (&prefill_half(float (&sum)[128], int half))[64]
+{
+    return *reinterpret_cast<float(*)[64]>(sum + 64 * half);
+}
+
+/* The operands of a stage, as products name them. */
+struct prefill_operands {
+    uint64_t tokens, weights;
+    template <int KIND>
+    __device__ __forceinline__ prefill_operands(const prefill_shared<KIND> &sm, int ring_stage,
+                                                const prefill_share &share)
+    {
+        const int stage = __shfl_sync(~0u, ring_stage, 0); /* tells the compiler that a warp has one */
+        tokens = prefill::core_descriptor(hopper::shared_address(sm.tokens[stage])) + share.first_token * (128 / 16);
+        weights =
+            prefill::swizzled_descriptor(hopper::shared_address(sm.weight[stage])) + share.half * (128 * 128 / 16);
+    }
+};
+
+/* Sums in place, of kinds whose sums have no scales. One stage's products run while the next are started. */
+template <int KIND>
+__device__ __forceinline__ void
+prefill_multiply_plain(prefill_shared<KIND> &sm, prefill_ring<prefill_stages(KIND)> &ring, const prefill_share &share,
+                       int pieces, bool solo, float (&sum)[128])
+{
+    using namespace hopper;
+    using namespace prefill;
+    const uint32_t full = shared_address(sm.full), empty = shared_address(sm.empty);
+    uint32_t last = 0; /* stage whose products may still run */
+    for (int k = 0; k < pieces; k++, ring.next()) {
+        barrier_wait(full + 8 * ring.stage, ring.phase);
+        const prefill_operands at(sm, ring.stage, share);
+        mma_begin();
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            if constexpr (prefill_decodes(KIND)) { /* a launch of 512 threads has no 128 registers for one product */
+                mma_bf16_n128(prefill_half(sum, 0), at.tokens + 16 * i, at.weights + 2 * i, 1);
+                mma_bf16_n128(prefill_half(sum, 1), at.tokens + 16 * i, at.weights + 1024 + 2 * i, 1);
+            } else {
+                mma_bf16_n256(sum, at.tokens + 16 * i, at.weights + 2 * i, 1);
+            }
+        }
+        mma_commit();
+        mma_wait<1>();
+        if (last != 0)
+            prefill_release(last, solo);
+        last = empty + 8 * ring.stage;
+    }
     mma_wait<0>();
+    prefill_release(last, solo);
+}
+
+/* The scales of a stage's sums: those of two tokens, times the scale of a block of weights where there is one. */
+struct prefill_factors {
+    float2 first, second; /* of the tile's two blocks */
+    template <int KIND>
+    __device__ __forceinline__ prefill_factors(const prefill_shared<KIND> &sm, int stage, const prefill_share &share,
+                                               float2 block)
+    {
+        const int token = share.first_token + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
+        const float low = sm.scale[stage][token], high = sm.scale[stage][token + 8];
+        first = make_float2(low * block.x, high * block.x);
+        second = make_float2(low * block.y, high * block.y);
+    }
+};
+
+/*
+ * Sums of 128 columns with their scales: a quarter of the weight rows goes into fresh sums, and is added to the totals
+ * while the next quarter is multiplied. Gate and up, the blocks of the first projection, alternate by eight rows; in
+ * the second one block of 128 rows follows the other.
+ */
+template <int KIND>
+__device__ __forceinline__ void prefill_multiply_scaled(const prefill_arguments &p, prefill_shared<KIND> &sm,
+                                                        prefill_ring<prefill_stages(KIND)> &ring,
+                                                        const prefill_task &task, const prefill_share &share, int which,
+                                                        int pieces, bool solo, float (&sum)[128])
+{
+    using namespace hopper;
+    constexpr int PER_SCALE = prefill_element(KIND); /* pieces of a block of 128 columns */
+    const uint32_t full = shared_address(sm.full), empty = shared_address(sm.empty);
+    prefill_block_scales scales(p, task, which, pieces / PER_SCALE, prefill_has_blocks(KIND));
+    float part[2][32];
+    if (prefill_splits(KIND) && share.is_half) {
+#pragma unroll 1
+        for (int k = 0; k < pieces; k++, ring.next()) {
+            const float2 block = prefill_has_blocks(KIND) ? scales.at(k / PER_SCALE) : make_float2(1.0f, 1.0f);
+            barrier_wait(full + 8 * ring.stage, ring.phase);
+            const prefill_factors by(sm, ring.stage, share, block);
+            const prefill_operands at(sm, ring.stage, share);
+            const float2 even = which == 1 && share.half == 1 ? by.second : by.first;
+            const float2 odd = which == 1 && share.half == 0 ? by.first : by.second;
+            prefill_start<KIND>(part[0], at.tokens, at.weights);
+            prefill_start<KIND>(part[1], at.tokens, at.weights + 512);
+            mma_wait<1>();
+            prefill_promote(sum, part[0], even, odd);
+            mma_wait<0>();
+            prefill_release(empty + 8 * ring.stage, solo);
+            prefill_promote(sum + 32, part[1], even, odd);
+        }
+        return;
+    }
+    for (int k = 0; k < pieces; k++, ring.next()) {
+        const float2 block = prefill_has_blocks(KIND) ? scales.at(k / PER_SCALE) : make_float2(1.0f, 1.0f);
+        barrier_wait(full + 8 * ring.stage, ring.phase);
+        const prefill_factors by(sm, ring.stage, share, block);
+        const prefill_operands at(sm, ring.stage, share);
+        const float2 low_odd = which == 0 ? by.second : by.first, high_even = which == 0 ? by.first : by.second;
+        if constexpr (prefill_decodes(KIND)) { /* registers for one quarter at a time */
+#pragma unroll
+            for (int n = 0; n < 4; n++) {
+                prefill_start<KIND>(part[0], at.tokens, at.weights + 512 * n);
+                mma_wait<0>();
+                if (n == 3)
+                    prefill_release(empty + 8 * ring.stage, solo);
+                prefill_promote(sum + 32 * n, part[0], n < 2 ? by.first : high_even, n < 2 ? low_odd : by.second);
+            }
+            continue;
+        }
+        prefill_start<KIND>(part[0], at.tokens, at.weights);
+        prefill_start<KIND>(part[1], at.tokens, at.weights + 512);
+        mma_wait<1>();
+        prefill_promote(sum, part[0], by.first, low_odd);
+        prefill_start<KIND>(part[0], at.tokens, at.weights + 1024);
+        mma_wait<1>();
+        prefill_promote(sum + 32, part[1], by.first, low_odd);
+        prefill_start<KIND>(part[1], at.tokens, at.weights + 1536);
+        mma_wait<1>();
+        prefill_promote(sum + 64, part[0], high_even, by.second);
+        mma_wait<0>();
+        prefill_release(empty + 8 * ring.stage, solo);
+        prefill_promote(sum + 96, part[1], high_even, by.second);
+    }
 }
 
 template <int KIND>
 __device__ __forceinline__ void prefill_multiply(const prefill_arguments &p, prefill_shared<KIND> &sm,
                                                  prefill_ring<prefill_stages(KIND)> &ring, const prefill_task &task,
-                                                 int which, int pieces, float (&sum)[128])
+                                                 const prefill_share &share, int which, int pieces, float (&sum)[128])
 {
     using namespace hopper;
-    using namespace prefill;
-    const int group = threadIdx.x / 128, lane = threadIdx.x % 32;
-    const int token = group * 64 + threadIdx.x % 128 / 32 * 16 + lane / 4;
-    const bool idle = task.idle || group * 64 >= task.rows;
-    const bool turns = task.rows > 64; /* else group 1 is idle */
     const bool solo = prefill_is_solo(p, sm.tables);
-    const uint32_t full = shared_address(sm.full), empty = shared_address(sm.empty);
 #pragma unroll
     for (int i = 0; i < 128; i++)
         sum[i] = 0.0f;
-    if (idle) {
+    if (share.idle) {
         for (int k = 0; k < pieces; k++, ring.next()) {
-            barrier_wait(full + 8 * ring.stage, ring.phase);
-            prefill_release(empty + 8 * ring.stage, solo);
+            barrier_wait(shared_address(&sm.full[ring.stage]), ring.phase);
+            prefill_release(shared_address(&sm.empty[ring.stage]), solo);
         }
-        return;
-    }
-    if constexpr (!prefill_is_scaled(KIND)) {
-        for (int k = 0; k < pieces; k++, ring.next()) {
-            barrier_wait(full + 8 * ring.stage, ring.phase);
-            const uint64_t a = core_descriptor(shared_address(sm.tokens[ring.stage]) + group * 8192);
-            const uint64_t b = swizzled_descriptor(shared_address(sm.weight[ring.stage]));
-            if (turns)
-                prefill_take_turn();
-            mma_begin();
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                mma_bf16_n256(sum, a + 16 * i, b + 2 * i, 1);
-            mma_commit();
-            if (turns)
-                prefill_give_turn();
-            mma_wait<0>();
-            prefill_release(empty + 8 * ring.stage, solo);
-        }
+    } else if constexpr (prefill_is_scaled(KIND)) {
+        prefill_multiply_scaled(p, sm, ring, task, share, which, pieces, solo, sum);
     } else {
-        constexpr int PER_SCALE = prefill_element(KIND); /* pieces of a block of 128 columns */
-        prefill_block_scales scales(p, task, which, pieces / PER_SCALE, prefill_has_blocks(KIND));
-        float part[64];
-        for (int k = 0; k < pieces; k++, ring.next()) {
-            const float2 block = prefill_has_blocks(KIND) ? scales.at(k / PER_SCALE) : make_float2(1.0f, 1.0f);
-            barrier_wait(full + 8 * ring.stage, ring.phase);
-            const float low = sm.scale[ring.stage][token], high = sm.scale[ring.stage][token + 8];
-            const uint64_t a = core_descriptor(shared_address(sm.tokens[ring.stage]) + group * 8192);
-            const uint64_t b = swizzled_descriptor(shared_address(sm.weight[ring.stage]));
-            const float2 first = make_float2(low * block.x, high * block.x);
-            const float2 second = make_float2(low * block.y, high * block.y);
-            /* First projection: gate and up alternate by eight. Second: a block of 128 rows after the other. */
-            prefill_part<KIND>(part, a, b, turns);
-            prefill_promote(sum, part, first, which == 0 ? second : first);
-            prefill_part<KIND>(part, a, b + 1024, turns);
-            prefill_release(empty + 8 * ring.stage, solo);
-            prefill_promote(sum + 64, part, which == 0 ? first : second, second);
-        }
+        prefill_multiply_plain(sm, ring, share, pieces, solo, sum);
     }
 }
 

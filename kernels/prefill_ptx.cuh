@@ -127,6 +127,15 @@ __device__ __forceinline__ void store_shared_u32(uint32_t address, uint32_t v)
     asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(v) : "memory");
 }
 
+/* Four 8 x 8 matrices of 16-bit values, as products leave them in registers; lane l has the address of row l % 8 of
+ * matrix l / 8. */
+__device__ __forceinline__ void store_matrices(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d)
+{
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(address), "r"(a), "r"(b), "r"(c),
+                 "r"(d)
+                 : "memory");
+}
+
 /* Two values to E4M3, to nearest, ties to even, saturating: `low` into the low byte. */
 __device__ __forceinline__ uint16_t e4m3_pair(float low, float high)
 {
@@ -158,6 +167,24 @@ __device__ __forceinline__ uint64_t swizzled_descriptor(uint32_t address)
 
 #define PREFILL_D4(d, i)  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define PREFILL_D16(d, i) PREFILL_D4(d, i), PREFILL_D4(d, i + 4), PREFILL_D4(d, i + 8), PREFILL_D4(d, i + 12)
+#define PREFILL_R32                                                                                                    \
+    "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,"  \
+    "%30,%31}"
+
+/* d (64 x 64, F32) = a (64 x 32 bytes) * b (64 x 32 bytes), plus d where `add`. */
+#define PREFILL_MMA_N64(NAME, SHAPE_AND_TYPES, TAIL)                                                                   \
+    __device__ __forceinline__ void NAME(float(&d)[32], uint64_t a, uint64_t b, int add)                               \
+    {                                                                                                                  \
+        asm volatile("{.reg .pred p;\nsetp.ne.b32 p, %34, 0;\nwgmma.mma_async.sync.aligned." SHAPE_AND_TYPES           \
+                     " " PREFILL_R32 ", %32, %33, p, 1, 1" TAIL ";}"                                                   \
+                     : PREFILL_D16(d, 0), PREFILL_D16(d, 16)                                                           \
+                     : "l"(a), "l"(b), "r"(add));                                                                      \
+    }
+
+PREFILL_MMA_N64(mma_e4m3_n64, "m64n64k32.f32.e4m3.e4m3", "")
+PREFILL_MMA_N64(mma_e4m3_e5m2_n64, "m64n64k32.f32.e4m3.e5m2", "")
+PREFILL_MMA_N64(mma_bf16_n64, "m64n64k16.f32.bf16.bf16", ", 0, 0")
+
 #define PREFILL_R64                                                                                                    \
     "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,"  \
     "%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57," \
@@ -173,8 +200,6 @@ __device__ __forceinline__ uint64_t swizzled_descriptor(uint32_t address)
                      : "l"(a), "l"(b), "r"(add));                                                                      \
     }
 
-PREFILL_MMA_N128(mma_e4m3_n128, "m64n128k32.f32.e4m3.e4m3", "")
-PREFILL_MMA_N128(mma_e4m3_e5m2_n128, "m64n128k32.f32.e4m3.e5m2", "")
 PREFILL_MMA_N128(mma_bf16_n128, "m64n128k16.f32.bf16.bf16", ", 0, 0")
 
 #define PREFILL_R128                                                                                                   \

@@ -9,9 +9,9 @@
 namespace
 {
 
-/* Warpgroups 0 and 1 multiply, the third feeds them. */
+/* Warpgroups 0 and 1 multiply, the others feed them. */
 template <int KIND>
-__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(PREFILL_THREADS, 1)
+__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(prefill_threads(KIND), 1)
     products(const __grid_constant__ prefill_arguments p, const __grid_constant__ CUtensorMap map1,
              const __grid_constant__ CUtensorMap map2)
 {
@@ -45,14 +45,13 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(PREFILL_THREADS, 1)
     __syncthreads();
     cluster_sync();
     if (warp >= PREFILL_WARPS) {
+        registers_less<prefill_registers_beside(KIND)>();
         if constexpr (DECODES) {
-            registers_less<72>();
             if (warp < PREFILL_WARPS + PREFILL_DECODERS)
                 prefill_decode(p, sm, pieces1, pieces2, rank);
             else if (lane == 0)
                 prefill_feed_codes(p, sm, &map1, &map2, pieces1, pieces2, rank);
         } else {
-            registers_less<40>();
             if (warp == PREFILL_WARPS && lane == 0)
                 prefill_feed_weights(p, sm, &map1, &map2, pieces1, pieces2, rank);
             if (warp == PREFILL_WARPS + 1 && lane == 0)
@@ -60,39 +59,37 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(PREFILL_THREADS, 1)
         }
         __syncwarp();
     } else {
-        registers_more<DECODES ? 216 : 232>();
+        registers_more<prefill_registers(KIND)>();
         prefill_ring<prefill_stages(KIND)> ring;
         prefill_receipt receipt;
         float sum[128];
-        int number = 0;
-        if (threadIdx.x / 128 == 1)
-            prefill_give_turn();
+        int number = 0, halves = 0; /* tasks, and those that are divided */
 #pragma unroll 1
         for (int which = 0; which < 2; which++) {
             prefill_walk walk(p, sm.tables, which, static_cast<int>(rank));
             prefill_task task;
             for (; walk.next(task); number++) {
-                prefill_multiply<KIND>(p, sm, ring, task, which, which == 0 ? pieces1 : pieces2, sum);
+                const prefill_share share(KIND, task);
+                const float2 weight = prefill_row_weights(p, task, share, which);
+                prefill_multiply<KIND>(p, sm, ring, task, share, which, which == 0 ? pieces1 : pieces2, sum);
                 if (task.idle)
                     continue;
-                const bool some = threadIdx.x / 128 * 64 < task.rows;
                 if constexpr (KIND == LP_PREFILL_MX)
-                    if (some)
+                    if (!share.idle)
                         prefill_scale_rows(p, sm.raw, task, number, which, sum);
                 if (which == 1) {
-                    if (some)
-                        prefill_finish_out<KIND>(p, task, sum);
+                    if (!share.idle)
+                        prefill_finish_out<KIND>(p, sm, task, share, sum);
                     continue;
                 }
                 receipt.give();
-                if (some)
-                    prefill_finish_h<KIND>(p, sm, task, sum);
+                if (!share.idle)
+                    prefill_finish_h<KIND>(p, sm, task, share, halves % 2, weight, sum);
+                halves += share.is_half;
                 receipt.flag = p.ready + sm.tables.tiles[task.expert] + task.m;
             }
             receipt.give();
         }
-        if (threadIdx.x / 128 == 0)
-            prefill_take_turn(); /* leaves the barrier as it was */
     }
     cluster_sync(); /* copies and arrivals of the other block may still be on their way here */
 }
@@ -156,7 +153,7 @@ lp_status launch(const prefill_arguments &p, const void *l1, const void *l2, int
     const int bytes = static_cast<int>(sizeof(prefill_shared<KIND>));
     LP_TRY(moe_launched(cudaFuncSetAttribute(products<KIND>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
                         "the projections", err));
-    const moe_launch launch(blocks / 2 * 2, PREFILL_THREADS, static_cast<size_t>(bytes), stream, true);
+    const moe_launch launch(blocks / 2 * 2, prefill_threads(KIND), static_cast<size_t>(bytes), stream, true);
     return moe_launched(cudaLaunchKernelEx(&launch.config, products<KIND>, p, map1, map2), "the projections", err);
 }
 

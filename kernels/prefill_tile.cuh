@@ -16,11 +16,10 @@
 #include "kernels/prefill_operand.cuh"
 #include "kernels/prefill_ptx.cuh"
 
-constexpr int PREFILL_COLUMNS = 256, PREFILL_MOST_EXPERTS = 512, PREFILL_THREADS = 384,
-              PREFILL_WARPS = 8; /* that multiply */
+constexpr int PREFILL_COLUMNS = 256, PREFILL_MOST_EXPERTS = 512, PREFILL_WARPS = 8; /* that multiply */
 constexpr int PREFILL_WEIGHT_BYTES = PREFILL_COLUMNS * 128, PREFILL_SCALE_BYTES = PREFILL_ROWS * 4;
 
-/* What a kind of product is made of. `decodes`: weights come as codes and three warps decode them. */
+/* What a kind of product is made of. `decodes`: weights come as codes and seven warps decode them. */
 __host__ __device__ constexpr bool prefill_decodes(int kind)
 {
     return kind != LP_PREFILL_FP8 && kind != LP_PREFILL_BF16;
@@ -44,6 +43,28 @@ __host__ __device__ constexpr int prefill_row_bits(int kind) /* of a weight, as 
 __host__ __device__ constexpr int prefill_stages(int kind)
 {
     return prefill_decodes(kind) ? 3 : 4;
+}
+
+/* Eight warps multiply. Beside them are two warps that feed, or seven that decode and one that feeds. */
+__host__ __device__ constexpr int prefill_threads(int kind)
+{
+    return prefill_decodes(kind) ? 512 : 384;
+}
+/* Registers of a thread that multiplies, and of another: together not more than a launch has. Decoding is as fast as
+ * its loads are early, and so takes what the products leave. */
+__host__ __device__ constexpr int prefill_registers(int kind)
+{
+    return !prefill_decodes(kind) ? 224 : kind == LP_PREFILL_NV ? 168 : 184;
+}
+__host__ __device__ constexpr int prefill_registers_beside(int kind)
+{
+    return !prefill_decodes(kind) ? 56 : 256 - prefill_registers(kind);
+}
+
+/* Whether a tile of few tokens is divided by weight rows: where products are what takes time. */
+__host__ __device__ constexpr bool prefill_splits(int kind)
+{
+    return kind == LP_PREFILL_FP8;
 }
 
 struct prefill_arguments {
@@ -96,6 +117,7 @@ template <int KIND> struct prefill_shared : prefill_raw_or_none<KIND, prefill_de
     uint8_t tokens[STAGES][PREFILL_PIECE];
     uint8_t staging[2][8192]; /* of the two multiplying warpgroups */
     float scale[STAGES][PREFILL_ROWS];
+    float most[2][2][64]; /* of |h|, of the two halves of a tile that is divided; for every other such tile */
     uint64_t full[STAGES], empty[STAGES];
     prefill_tables tables;
 };
@@ -107,6 +129,24 @@ struct prefill_task {
     bool share_tokens; /* else the weights */
     bool idle;         /* no such tile: take part in the traffic only */
     int rows, row;     /* tokens in the tile, its first row */
+};
+
+/*
+ * What a multiplying warpgroup has of a tile: 64 of its tokens and all weight rows; or, where the tile has no more than
+ * 64 tokens, those and the warpgroup's half of the weight rows.
+ */
+struct prefill_share {
+    int first_token;
+    bool is_half, idle;
+    int half; /* of the weight rows, where is_half, else 0 */
+    __device__ prefill_share(int kind, const prefill_task &task)
+    {
+        const int group = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 128, 0); /* one for a warp */
+        is_half = prefill_splits(kind) && task.rows <= 64;
+        first_token = is_half ? 0 : 64 * group;
+        half = is_half ? group : 0;
+        idle = task.idle || first_token >= task.rows;
+    }
 };
 
 /* Prefix sums over experts; by one warp. */
