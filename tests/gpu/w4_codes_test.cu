@@ -4,21 +4,11 @@
  * that a row may have, against the definition of the formats. No GPU is needed; what the two instructions of the device
  * do is spelled out in kernels/w4_codes.cuh, and tests/gpu/test_conversions.c compares them where there is one.
  */
+#include "gpu_check.h"
 #include "kernels/w4_codes.cuh"
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-
-#define CHECK(condition, ...)                                                                                          \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "%s:%d: ", __FILE__, __LINE__);                                                            \
-            fprintf(stderr, __VA_ARGS__);                                                                              \
-            fputc('\n', stderr);                                                                                       \
-            exit(1);                                                                                                   \
-        }                                                                                                              \
-    } while (0)
 
 /* Of an E2M1 code, by the definition of the format. */
 static double e2m1(uint32_t code)
