@@ -68,35 +68,69 @@ __host__ __device__ constexpr int w4_scale_bytes(int kind) /* of a row and step 
     return kind == W4_NV ? 8 : 4;
 }
 
+/* A sum is in units of 1 / this: codes are decoded to 2^-63 and to 2^-8 of their values. */
+__host__ __device__ constexpr float w4_unit_of_sums(int kind)
+{
+    return kind == W4_MX_WIDE ? 0x1p63f : kind == W4_NV ? 256.0f : 1.0f;
+}
+
 /* A variant of the kernel takes chunks of up to MOST tokens, in units of these. */
 __host__ __device__ constexpr int w4_unit(int most)
 {
     return most > LP_W4_FEW_ROWS ? 16 : 8;
 }
 
-template <int KIND, int MOST> struct w4_layout {
+/* A stage of the ring: so many steps of 128 columns, weights with their scales and tokens with theirs. */
+template <int KIND_, int MOST_, int STEPS_> struct w4_stage {
+    static constexpr int KIND = KIND_, MOST = MOST_, STEPS = STEPS_;
     static constexpr int ELEMENT = w4_element_bytes(KIND), SCALE_ROW = w4_scale_bytes(KIND);
     static constexpr int TOKEN_SCALE = KIND == W4_NV ? 0 : 4;
-    static constexpr int STEPS = 2; /* of 128 columns, in a stage */
     static constexpr int WEIGHTS = 0, SCALES = WEIGHTS + STEPS * W4_STEP_BYTES;
     static constexpr int TOKENS = SCALES + STEPS * W4_ROWS * SCALE_ROW;
     static constexpr int TOKEN_SCALES = TOKENS + STEPS * w4_block_bytes(ELEMENT, MOST);
     static constexpr int STAGE = (TOKEN_SCALES + STEPS * MOST * TOKEN_SCALE + 1023) / 1024 * 1024;
+    static_assert(TOKENS % 1024 == 0, "as the swizzle wants it");
+};
+
+template <int KIND, int MOST> struct w4_layout : w4_stage<KIND, MOST, 2> {
+    using S = w4_stage<KIND, MOST, 2>;
     static constexpr int HEADER = 2048, SUMS = MOST * W4_ROWS * 4; /* in whose place the finishers round them */
     static constexpr int RING = HEADER + SUMS;
-    static_assert(ELEMENT == 1 || MOST <= 48, "rounded values must not reach sums that are still to be read");
-    static constexpr int bytes(int stages) { return RING + stages * STAGE; }
+    static_assert(S::ELEMENT == 1 || MOST <= 48, "rounded values must not reach sums that are still to be read");
 };
 
 /* The start of shared memory. Barriers count the rounds of what they guard. */
-struct w4_header {
+struct w4_queue {
     uint64_t full[W4_MOST_STAGES], empty[W4_MOST_STAGES]; /* stages of the ring */
     uint64_t given[W4_QUEUE], taken[W4_QUEUE];            /* items */
-    uint64_t summed, dumped;                              /* sums handed to the finishers, and taken from there */
     w4_item item[W4_QUEUE];
-    float most[4][LP_W4_MOST_ROWS]; /* largest |h| of a token by warp of the finishers */
+};
+
+struct w4_header : w4_queue {
+    uint64_t summed, dumped;          /* sums handed to the finishers, and taken from there */
+    float most[4][LP_W4_MIDDLE_ROWS]; /* largest |h| of a token by warp of the finishers */
 };
 static_assert(sizeof(w4_header) <= 2048, "the ring starts behind it");
+
+/* By one thread: `users` arrivals free a stage, `readers` an item. */
+__device__ inline void w4_init_queue(w4_queue &h, int stages, int users, int readers)
+{
+    for (int i = 0; i < stages; i++) {
+        hopper::barrier_init(hopper::shared_address(&h.full[i]), 2);
+        hopper::barrier_init(hopper::shared_address(&h.empty[i]), users);
+    }
+    for (int i = 0; i < W4_QUEUE; i++) {
+        hopper::barrier_init(hopper::shared_address(&h.given[i]), 1);
+        hopper::barrier_init(hopper::shared_address(&h.taken[i]), readers);
+    }
+}
+
+/* After the last barrier was initialised. */
+__device__ inline void w4_init_done()
+{
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    hopper::proxy_fence();
+}
 
 /* Place of a thread's sums, as the finishers read them: float4 [token / 8][group][thread of the group]. */
 __device__ __forceinline__ int w4_sum_place(int group, int eight, int thread)

@@ -63,7 +63,6 @@ W4_CODE uint32_t w4_reference(uint32_t highest)
 
 /* The same as BF16: with a code's 2^-126 (below) the product is code * 2^(scale - reference) * 2^-63. */
 enum { W4_WIDE_SPAN = 120 };
-#define W4_WIDE_UNIT 0x1p63f
 W4_CODE uint32_t w4_scale_mx(uint32_t scale, uint32_t reference)
 {
     return (scale - reference + 190) * 0x00800080u;

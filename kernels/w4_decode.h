@@ -10,9 +10,10 @@ extern "C" {
 #endif
 
 enum {
-    LP_W4_ALIGN = 16,    /* rows of an expert come in units of 8 or, where there are many, of 16 */
-    LP_W4_FEW_ROWS = 24, /* of a chunk at most, where few routes an expert are expected */
-    LP_W4_MOST_ROWS = 64 /* of a chunk, over all variants of the kernel */
+    LP_W4_ALIGN = 16,       /* rows of an expert come in units of 8 or, where there are many, of 16 */
+    LP_W4_FEW_ROWS = 24,    /* of a chunk at most, where few routes an expert are expected */
+    LP_W4_MIDDLE_ROWS = 64, /* where more are */
+    LP_W4_MANY_ROWS = 128   /* where many are, if not lp_moe_wide_products */
 };
 
 typedef struct lp_w4_areas {
@@ -26,6 +27,9 @@ typedef struct lp_w4_areas {
 void lp_w4_take(lp_moe_space *space, const lp_megamoe_shape *shape, lp_w4_areas *areas);
 
 lp_status lp_w4_decode_run(const lp_moe_call *call, lp_error *err);
+
+/* Routing and projections in chunks of up to LP_W4_MANY_ROWS; for formats and shapes without lp_moe_wide_products. */
+lp_status lp_w4_many_run(const lp_moe_call *call, const lp_w4_areas *areas, lp_error *err);
 
 #ifdef __cplusplus
 }

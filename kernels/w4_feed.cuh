@@ -23,33 +23,33 @@ __device__ __forceinline__ void w4_serve(w4_item &item, const lp_moe_chunk &chun
 }
 
 /* The tile of the first projection with that number, without what serves it. */
-__device__ __forceinline__ w4_item w4_first_tile(const w4_arguments &p, int number)
+template <typename L> __device__ __forceinline__ w4_item w4_first_tile(const w4_arguments &p, int number)
 {
     w4_item item = {};
     item.expert = number / p.projection[0].tiles;
     item.tile = number % p.projection[0].tiles;
-    item.stages = (p.projection[0].steps + 1) / 2;
+    item.stages = (p.projection[0].steps + L::STEPS - 1) / L::STEPS;
     return item;
 }
 
 /* Serves the expert's first chunk, without its entry of the table, which would be one more wait. False: no tokens. */
-template <int MOST> __device__ __forceinline__ bool w4_serve_first(const w4_arguments &p, w4_item &item)
+template <typename L> __device__ __forceinline__ bool w4_serve_first(const w4_arguments &p, w4_item &item)
 {
     const int count = p.routes.count[item.expert];
     item.chunk = p.routes.first_chunk[item.expert];
     item.row = p.routes.start[item.expert];
-    item.valid = min(count, MOST);
-    item.width = (item.valid + w4_unit(MOST) - 1) / w4_unit(MOST) * w4_unit(MOST);
+    item.valid = min(count, L::MOST);
+    item.width = (item.valid + w4_unit(L::MOST) - 1) / w4_unit(L::MOST) * w4_unit(L::MOST);
     return count > 0;
 }
 
 /* The item of a number. False: there is nothing to do for it. */
-template <int MOST>
+template <typename L>
 __device__ __forceinline__ bool w4_find_item(const w4_arguments &p, int number, int chunks, w4_item &item)
 {
     if (number < p.first_tiles) {
-        item = w4_first_tile(p, number);
-        return w4_serve_first<MOST>(p, item);
+        item = w4_first_tile<L>(p, number);
+        return w4_serve_first<L>(p, item);
     }
     number -= p.first_tiles;
     item.dropped = 0;
@@ -65,54 +65,52 @@ __device__ __forceinline__ bool w4_find_item(const w4_arguments &p, int number, 
     const int in_expert = number - any.first * projection.tiles;        /* chunks of one tile follow one another */
     const int own = any.first + in_expert % any.count;
     item.tile = in_expert / any.count;
-    item.stages = (projection.steps + 1) / 2;
+    item.stages = (projection.steps + L::STEPS - 1) / L::STEPS;
     w4_serve(item, own == number / projection.tiles ? any : p.routes.chunk[own], own);
     const bool is_first = own == any.first && any.expert * projection.tiles + item.tile < p.first_tiles;
     return item.projection == 1 || !is_first; /* first tiles have numbers of their own */
 }
 
-/* One stage of weights: 256 columns of a tile. The second half of an odd last one repeats the first; its tokens are 0.
- */
-template <int KIND, int MOST>
-__device__ __forceinline__ void w4_fill_weights(const w4_arguments &p, w4_header &h, uint32_t ring, const w4_turn &turn,
+/* One stage of weights. Where the last one of an odd number of steps has room for two, its second half repeats the
+ * first; its tokens are 0. */
+template <typename L>
+__device__ __forceinline__ void w4_fill_weights(const w4_arguments &p, w4_queue &h, uint32_t ring, const w4_turn &turn,
                                                 const w4_item &item, int k, uint64_t policy)
 {
-    using L = w4_layout<KIND, MOST>;
+    constexpr int STEPS = L::STEPS;
     const w4_projection &projection = p.projection[item.projection];
-    const int64_t step = (static_cast<int64_t>(item.expert) * projection.tiles + item.tile) * projection.steps + 2 * k;
+    const int64_t tile = static_cast<int64_t>(item.expert) * projection.tiles + item.tile;
+    const int64_t step = tile * projection.steps + STEPS * k;
     const char *const weight = projection.weight + step * W4_STEP_BYTES;
     const char *const scale = projection.scale + step * (W4_ROWS * L::SCALE_ROW);
     const uint32_t stage = ring + turn.at * L::STAGE, full = hopper::shared_address(&h.full[turn.at]);
     const uint32_t weight_bytes = W4_STEP_BYTES, scale_bytes = W4_ROWS * L::SCALE_ROW;
     hopper::barrier_wait(hopper::shared_address(&h.empty[turn.at]), turn.phase ^ 1);
-    hopper::barrier_expect(full, 2 * (weight_bytes + scale_bytes));
-    if (2 * k + 1 < projection.steps) {
-        w4_copy_streamed(stage + L::WEIGHTS, weight, 2 * weight_bytes, full, policy);
-        w4_copy_streamed(stage + L::SCALES, scale, 2 * scale_bytes, full, policy);
-        return;
-    }
-    for (uint32_t i = 0; i < 2; i++) {
-        w4_copy_streamed(stage + L::WEIGHTS + i * weight_bytes, weight, weight_bytes, full, policy);
-        w4_copy_streamed(stage + L::SCALES + i * scale_bytes, scale, scale_bytes, full, policy);
+    hopper::barrier_expect(full, STEPS * (weight_bytes + scale_bytes));
+    const bool is_whole = STEPS * (k + 1) <= projection.steps;
+    const uint32_t copies = is_whole ? 1 : STEPS, steps = is_whole ? STEPS : 1;
+    for (uint32_t i = 0; i < copies; i++) {
+        w4_copy_streamed(stage + L::WEIGHTS + i * weight_bytes, weight, steps * weight_bytes, full, policy);
+        w4_copy_streamed(stage + L::SCALES + i * scale_bytes, scale, steps * scale_bytes, full, policy);
     }
 }
 
-template <int KIND, int MOST> __device__ void w4_feed_weights(const w4_arguments &p, w4_header &h, uint32_t ring)
+template <typename L> __device__ void w4_feed_weights(const w4_arguments &p, w4_queue &h, uint32_t ring)
 {
     w4_turn stage = {0, p.stages, 0}, slot = {0, W4_QUEUE, 0};
     const uint64_t policy = w4_stream_policy();
     int number = atomicAdd(p.ticket, 1), filled = 0;
     const bool is_first = number < p.first_tiles;
-    w4_item item = w4_first_tile(p, number);
+    w4_item item = w4_first_tile<L>(p, number);
     if (is_first)
         for (; filled < min(item.stages, p.stages); filled++, stage.next())
-            w4_fill_weights<KIND, MOST>(p, h, ring, stage, item, filled, policy);
+            w4_fill_weights<L>(p, h, ring, stage, item, filled, policy);
     moe_wait_for_inputs();
     const int chunks = *p.routes.chunks;
     if (!is_first) {
-        while (!w4_find_item<MOST>(p, number, chunks, item))
+        while (!w4_find_item<L>(p, number, chunks, item))
             number = atomicAdd(p.ticket, 1);
-    } else if (!w4_serve_first<MOST>(p, item)) {
+    } else if (!w4_serve_first<L>(p, item)) {
         item.dropped = 1;
         item.stages = filled;
     }
@@ -124,16 +122,16 @@ template <int KIND, int MOST> __device__ void w4_feed_weights(const w4_arguments
             return;
         number = atomicAdd(p.ticket, 1); /* in flight while the stages are filled */
         for (; filled < item.stages; filled++, stage.next())
-            w4_fill_weights<KIND, MOST>(p, h, ring, stage, item, filled, policy);
+            w4_fill_weights<L>(p, h, ring, stage, item, filled, policy);
         filled = 0;
-        while (!w4_find_item<MOST>(p, number, chunks, item))
+        while (!w4_find_item<L>(p, number, chunks, item))
             number = atomicAdd(p.ticket, 1);
     }
 }
 
-template <int KIND, int MOST> __device__ void w4_feed_tokens(const w4_arguments &p, w4_header &h, uint32_t ring)
+template <typename L> __device__ void w4_feed_tokens(const w4_arguments &p, w4_queue &h, uint32_t ring)
 {
-    using L = w4_layout<KIND, MOST>;
+    constexpr int STEPS = L::STEPS;
     w4_turn stage = {0, p.stages, 0}, slot = {0, W4_QUEUE, 0};
     moe_wait_for_inputs();
     for (;; slot.next()) {
@@ -162,14 +160,14 @@ template <int KIND, int MOST> __device__ void w4_feed_tokens(const w4_arguments 
         for (int k = 0; k < item.stages; k++, stage.next()) {
             const uint32_t to = ring + stage.at * L::STAGE, full = hopper::shared_address(&h.full[stage.at]);
             hopper::barrier_wait(hopper::shared_address(&h.empty[stage.at]), stage.phase ^ 1);
-            hopper::barrier_expect(full, 2 * (block + scales));
-            const int halves = 2 * k + 1 < steps ? 2 : 1;
-            hopper::bulk_load(to + L::TOKENS, operand + 2 * k * static_cast<int64_t>(block), halves * block, full);
-            if (halves == 1)
+            hopper::barrier_expect(full, STEPS * (block + scales));
+            const int given = min(STEPS, steps - STEPS * k);
+            hopper::bulk_load(to + L::TOKENS, operand + STEPS * k * static_cast<int64_t>(block), given * block, full);
+            if (given < STEPS)
                 hopper::bulk_load(to + L::TOKENS + block, p.zero, block, full);
             if (L::TOKEN_SCALE != 0) {
-                hopper::bulk_load(to + L::TOKEN_SCALES, scale + 2 * k * item.width, halves * scales, full);
-                if (halves == 1)
+                hopper::bulk_load(to + L::TOKEN_SCALES, scale + STEPS * k * item.width, given * scales, full);
+                if (given < STEPS)
                     hopper::bulk_load(to + L::TOKEN_SCALES + scales, p.zero, scales, full);
             }
         }

@@ -8,73 +8,34 @@
 #ifndef LOADPLAN_W4_MULTIPLY_CUH
 #define LOADPLAN_W4_MULTIPLY_CUH
 
-#include "kernels/w4_block.cuh"
-#include "kernels/w4_codes.cuh"
 #include "kernels/w4_rare_rows.cuh"
+#include "kernels/w4_registers.cuh"
 
-__device__ __forceinline__ void w4_release(w4_header &h, int stage, int lane)
+/* Of the first of a lane's two rows, in a tile. */
+__device__ __forceinline__ int w4_row()
 {
+    return static_cast<int>(threadIdx.x) / 32 * 16 + static_cast<int>(threadIdx.x) % 32 / 4;
+}
+
+/* Hands a tile's sums to the finishers; rows that the fast decoders do not get right are made again first. */
+template <int KIND, int N>
+__device__ __forceinline__ void w4_give_sums(const w4_arguments &p, w4_header &h, const w4_item &item,
+                                             const float (&total)[N / 2], float factor0, float factor1, bool is_rare,
+                                             float4 *sums, uint32_t &round)
+{
+    constexpr float UNIT = w4_unit_of_sums(KIND);
+    const int group = threadIdx.x / 128;
+    hopper::barrier_wait(hopper::shared_address(&h.dumped), round++ & 1 ^ 1);
+#pragma unroll
+    for (int j = 0; j < N / 8; j++)
+        sums[w4_sum_place(group, j, threadIdx.x % 128)] =
+            make_float4(total[4 * j] * UNIT * factor0, total[4 * j + 1] * UNIT * factor0,
+                        total[4 * j + 2] * UNIT * factor1, total[4 * j + 3] * UNIT * factor1);
+    if (__any_sync(~0u, is_rare))
+        w4_redo_rows<KIND>(p, item, is_rare, reinterpret_cast<float *>(sums));
     __syncwarp();
-    if (lane == 0)
-        hopper::barrier_arrive(hopper::shared_address(&h.empty[stage]));
-}
-
-/* Adds one step's product, times the tokens' scales, to the totals. */
-template <int N>
-__device__ __forceinline__ void w4_promote(float (&total)[N / 2], const float (&sum)[N / 2], uint32_t at)
-{
-#pragma unroll
-    for (int j = 0; j < N / 8; j++) {
-        const float2 scale = w4_load_floats(at + 32 * j);
-        total[4 * j] = fmaf(sum[4 * j], scale.x, total[4 * j]);
-        total[4 * j + 1] = fmaf(sum[4 * j + 1], scale.y, total[4 * j + 1]);
-        total[4 * j + 2] = fmaf(sum[4 * j + 2], scale.x, total[4 * j + 2]);
-        total[4 * j + 3] = fmaf(sum[4 * j + 3], scale.y, total[4 * j + 3]);
-    }
-}
-
-struct w4_mx_rows {
-    uint32_t reference[2]; /* of rows g and g + 8 */
-    uint32_t farthest;     /* scale byte above the lowest that the references allow; more than W4_SPAN: redo the rows */
-};
-
-template <int MOST> __device__ __forceinline__ w4_mx_rows w4_mx_references(uint32_t scales)
-{
-    using L = w4_layout<W4_MX_FP8, MOST>; /* scales lie alike in both kinds of MXFP4 */
-    w4_mx_rows rows;
-    for (int i = 0; i < 2; i++) {
-        uint32_t highest = max(hopper::load1(scales + 32 * i), hopper::load1(scales + 32 * i + W4_ROWS * L::SCALE_ROW));
-        highest = max(highest, __shfl_xor_sync(~0u, highest, 1));
-        highest = max(highest, __shfl_xor_sync(~0u, highest, 2));
-        rows.reference[i] = w4_reference(highest);
-    }
-    rows.farthest = 0;
-    return rows;
-}
-
-/* Starts the products of one step. weights, scales: of this lane; tokens: of the step. */
-template <int N>
-__device__ __forceinline__ void w4_mx_step(float (&sum)[N / 2], w4_mx_rows &rows, uint32_t weights, uint32_t scales,
-                                           uint32_t tokens)
-{
-    const uint4 x = hopper::load16(weights), y = hopper::load16(weights + 8 * 64);
-    const uint32_t upper[4] = {x.x, x.y, x.z, x.w}, lower[4] = {y.x, y.y, y.z, y.w};
-    const uint32_t e0 = hopper::load1(scales), e1 = hopper::load1(scales + 32);
-    rows.farthest = __viaddmax_u32(e0, 13u - rows.reference[0], rows.farthest);
-    rows.farthest = __viaddmax_u32(e1, 13u - rows.reference[1], rows.farthest);
-    const uint32_t low0 = w4_magnitudes_low(e0, rows.reference[0]), high0 = w4_magnitudes_high(e0, rows.reference[0]);
-    const uint32_t low1 = w4_magnitudes_low(e1, rows.reference[1]), high1 = w4_magnitudes_high(e1, rows.reference[1]);
-    uint32_t a[4][4];
-#pragma unroll
-    for (int j = 0; j < 4; j++) {
-        w4_decode_mx(upper[j], low0, high0, a[j][0], a[j][2]);
-        w4_decode_mx(lower[j], low1, high1, a[j][1], a[j][3]);
-    }
-    hopper::mma_begin();
-#pragma unroll
-    for (int j = 0; j < 4; j++)
-        w4_mma<false, N>(sum, a[j], w4_operand(tokens, 2 * j), j > 0);
-    hopper::mma_commit();
+    if (threadIdx.x % 32 == 0)
+        hopper::barrier_arrive(hopper::shared_address(&h.summed));
 }
 
 template <int N, int MOST>
@@ -83,29 +44,31 @@ __device__ __forceinline__ void w4_mx_tile(const w4_arguments &p, w4_header &h, 
 {
     using L = w4_layout<W4_MX_FP8, MOST>;
     constexpr int AHEAD = N <= LP_W4_FEW_ROWS ? 2 : 1; /* steps in flight, as registers allow */
-    const int group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, q = lane % 4;
-    const int row = group * 64 + warp * 16 + lane / 4;
-    const uint32_t my_weights = L::WEIGHTS + (group * 64 + warp * 16) * 64 + lane * 16,
-                   my_scales = L::SCALES + row * 4 + q;
+    const w4_places<L> my(w4_row());
+    const int lane = threadIdx.x % 32;
     float total[N / 2], sum[AHEAD][N / 2];
 #pragma unroll
     for (int i = 0; i < N / 2; i++)
         total[i] = 0.0f;
     hopper::barrier_wait(hopper::shared_address(&h.full[turn.at]), turn.phase);
-    w4_mx_rows rows = w4_mx_references<MOST>(ring + turn.at * L::STAGE + my_scales);
+    w4_mx_rows rows = w4_mx_references(ring + turn.at * L::STAGE + my.scales,
+                                       ring + turn.at * L::STAGE + my.scales + W4_ROWS * L::SCALE_ROW);
     for (int k = 0; k < stages; k++, turn.next()) {
-        const uint32_t stage = ring + turn.at * L::STAGE, token_scales = stage + L::TOKEN_SCALES + 8 * q;
+        const uint32_t stage = ring + turn.at * L::STAGE, token_scales = stage + my.token_scales;
         hopper::barrier_wait(hopper::shared_address(&h.full[turn.at]), turn.phase);
 #pragma unroll
         for (int s = 0; s < 2; s++) {
-            w4_mx_step<N>(sum[s % AHEAD], rows, stage + my_weights + s * W4_STEP_BYTES,
-                          stage + my_scales + s * W4_ROWS * L::SCALE_ROW, stage + L::TOKENS + s * N * 128);
+            uint32_t a[4][4];
+            w4_mx_operand(
+                a, rows,
+                w4_mx_load(stage + my.weights + s * W4_STEP_BYTES, stage + my.scales + s * W4_ROWS * L::SCALE_ROW));
+            w4_mx_products<N>(sum[s % AHEAD], a, stage + L::TOKENS + s * N * 128);
             if (AHEAD == 1) {
                 hopper::mma_wait<0>();
                 w4_promote<N>(total, sum[0], token_scales + s * N * 4);
             }
         }
-        if (AHEAD == 2) { /* no further: products in flight over the end of a loop would be serialised */
+        if (AHEAD == 2) { /* no further: products in flight over the end of this loop would be serialised */
             hopper::mma_wait<1>();
             w4_promote<N>(total, sum[0], token_scales);
             hopper::mma_wait<0>();
@@ -113,17 +76,8 @@ __device__ __forceinline__ void w4_mx_tile(const w4_arguments &p, w4_header &h, 
         }
         w4_release(h, turn.at, lane);
     }
-    const float factor0 = __uint_as_float(rows.reference[0] << 23), factor1 = __uint_as_float(rows.reference[1] << 23);
-    hopper::barrier_wait(hopper::shared_address(&h.dumped), round++ & 1 ^ 1);
-#pragma unroll
-    for (int j = 0; j < N / 8; j++)
-        sums[w4_sum_place(group, j, threadIdx.x % 128)] = make_float4(
-            total[4 * j] * factor0, total[4 * j + 1] * factor0, total[4 * j + 2] * factor1, total[4 * j + 3] * factor1);
-    if (__any_sync(~0u, rows.farthest > W4_SPAN))
-        w4_redo_rows<W4_MX_FP8>(p, item, rows.farthest > W4_SPAN, reinterpret_cast<float *>(sums));
-    __syncwarp();
-    if (lane == 0)
-        hopper::barrier_arrive(hopper::shared_address(&h.summed));
+    w4_give_sums<W4_MX_FP8, N>(p, h, item, total, __uint_as_float(rows.reference[0] << 23),
+                               __uint_as_float(rows.reference[1] << 23), rows.farthest > W4_SPAN, sums, round);
 }
 
 /* Starts the products of one step, all into the same sum. scale[r][half]: of the lane's rows, for its 16 columns each.
@@ -137,16 +91,7 @@ __device__ __forceinline__ void w4_bf16_products(float (&sum)[N / 2], int add, u
     uint32_t a[4][2][4];
 #pragma unroll
     for (int j = 0; j < 4; j++) {
-        uint32_t u[4], v[4];
-        w4_decode_nv(upper[j], scale[0][j / 2], u);
-        w4_decode_nv(lower[j], scale[1][j / 2], v);
-#pragma unroll
-        for (int m = 0; m < 2; m++) {
-            a[j][m][0] = u[2 * m];
-            a[j][m][1] = v[2 * m];
-            a[j][m][2] = u[2 * m + 1];
-            a[j][m][3] = v[2 * m + 1];
-        }
+        w4_nv_operand(a[j], upper[j], lower[j], scale[0][j / 2], scale[1][j / 2]);
         if (j % 2 == 0)
             continue;
         hopper::mma_begin();
@@ -164,13 +109,9 @@ template <int N, int MOST>
 __device__ __forceinline__ void w4_nv_step(float (&sum)[N / 2], uint32_t &highest, int add, uint32_t weights,
                                            uint32_t scales, uint32_t tokens)
 {
-    const uint32_t code[4] = {hopper::load1(scales), hopper::load1(scales + 1), hopper::load1(scales + 64),
-                              hopper::load1(scales + 65)};
-    highest = max(max(max(highest, code[0]), max(code[1], code[2])), code[3]);
-    const uint32_t scale[2][2] = {{w4_scale_nv(code[0]), w4_scale_nv(code[1])},
-                                  {w4_scale_nv(code[2]), w4_scale_nv(code[3])}};
+    const w4_nv_scales scale = w4_nv_load_scales(scales, highest);
     /* in flight while the next words are decoded, as registers allow */
-    w4_bf16_products<N, N <= 16 && MOST <= LP_W4_FEW_ROWS ? 1 : 0>(sum, add, weights, scale, tokens);
+    w4_bf16_products<N, N <= 16 && MOST <= LP_W4_FEW_ROWS ? 1 : 0>(sum, add, weights, scale.of, tokens);
 }
 
 template <int N, int MOST>
@@ -178,45 +119,34 @@ __device__ __forceinline__ void w4_wide_tile(const w4_arguments &p, w4_header &h
                                              const w4_item &item, int stages, float4 *sums, uint32_t &round)
 {
     using L = w4_layout<W4_MX_WIDE, MOST>;
-    const int group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, q = lane % 4;
-    const int row = group * 64 + warp * 16 + lane / 4;
-    const uint32_t my_weights = L::WEIGHTS + (group * 64 + warp * 16) * 64 + lane * 16;
-    const uint32_t my_scales = L::SCALES + row * 4 + q;
+    const w4_places<L> my(w4_row());
+    const int lane = threadIdx.x % 32;
     float total[N / 2], sum[N / 2];
 #pragma unroll
     for (int i = 0; i < N / 2; i++)
         total[i] = 0.0f;
     hopper::barrier_wait(hopper::shared_address(&h.full[turn.at]), turn.phase);
-    w4_mx_rows rows = w4_mx_references<MOST>(ring + turn.at * L::STAGE + my_scales);
+    w4_mx_rows rows = w4_mx_references(ring + turn.at * L::STAGE + my.scales,
+                                       ring + turn.at * L::STAGE + my.scales + W4_ROWS * L::SCALE_ROW);
     for (int k = 0; k < stages; k++, turn.next()) {
         const uint32_t stage = ring + __shfl_sync(~0u, turn.at, 0) * L::STAGE;
         hopper::barrier_wait(hopper::shared_address(&h.full[turn.at]), turn.phase);
 #pragma unroll
         for (int s = 0; s < 2; s++) {
-            const uint32_t scales = stage + my_scales + s * W4_ROWS * L::SCALE_ROW;
+            const uint32_t scales = stage + my.scales + s * W4_ROWS * L::SCALE_ROW;
             const uint32_t e0 = hopper::load1(scales), e1 = hopper::load1(scales + 32);
             rows.farthest = __viaddmax_u32(e0, W4_WIDE_SPAN / 2 - rows.reference[0], rows.farthest);
             rows.farthest = __viaddmax_u32(e1, W4_WIDE_SPAN / 2 - rows.reference[1], rows.farthest);
             const uint32_t scale0 = w4_scale_mx(e0, rows.reference[0]), scale1 = w4_scale_mx(e1, rows.reference[1]);
             const uint32_t scale[2][2] = {{scale0, scale0}, {scale1, scale1}};
-            w4_bf16_products<N, 0>(sum, 0, stage + my_weights + s * W4_STEP_BYTES, scale,
+            w4_bf16_products<N, 0>(sum, 0, stage + my.weights + s * W4_STEP_BYTES, scale,
                                    stage + L::TOKENS + s * 2 * N * 128);
-            w4_promote<N>(total, sum, stage + L::TOKEN_SCALES + 8 * q + s * N * 4);
+            w4_promote<N>(total, sum, stage + my.token_scales + s * N * 4);
         }
         w4_release(h, turn.at, lane);
     }
-    const float factor0 = w4_wide_factor(rows.reference[0]), factor1 = w4_wide_factor(rows.reference[1]);
-    hopper::barrier_wait(hopper::shared_address(&h.dumped), round++ & 1 ^ 1);
-#pragma unroll
-    for (int j = 0; j < N / 8; j++)
-        sums[w4_sum_place(group, j, threadIdx.x % 128)] =
-            make_float4(total[4 * j] * W4_WIDE_UNIT * factor0, total[4 * j + 1] * W4_WIDE_UNIT * factor0,
-                        total[4 * j + 2] * W4_WIDE_UNIT * factor1, total[4 * j + 3] * W4_WIDE_UNIT * factor1);
-    if (__any_sync(~0u, rows.farthest > W4_WIDE_SPAN))
-        w4_redo_rows<W4_MX_WIDE>(p, item, rows.farthest > W4_WIDE_SPAN, reinterpret_cast<float *>(sums));
-    __syncwarp();
-    if (lane == 0)
-        hopper::barrier_arrive(hopper::shared_address(&h.summed));
+    w4_give_sums<W4_MX_WIDE, N>(p, h, item, total, w4_wide_factor(rows.reference[0]), w4_wide_factor(rows.reference[1]),
+                                rows.farthest > W4_WIDE_SPAN, sums, round);
 }
 
 template <int N, int MOST>
@@ -224,10 +154,8 @@ __device__ __forceinline__ void w4_nv_tile(const w4_arguments &p, w4_header &h, 
                                            const w4_item &item, int stages, float4 *sums, uint32_t &round)
 {
     using L = w4_layout<W4_NV, MOST>;
-    const int group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, q = lane % 4;
-    const int row = group * 64 + warp * 16 + lane / 4;
-    const uint32_t my_weights = L::WEIGHTS + (group * 64 + warp * 16) * 64 + lane * 16;
-    const uint32_t my_scales = L::SCALES + row * 8 + 2 * q;
+    const w4_places<L> my(w4_row());
+    const int lane = threadIdx.x % 32;
     float sum[N / 2];
     int last = 0;
     uint32_t highest = 0; /* scale byte of this lane's rows; above 0x7e: redo them */
@@ -239,8 +167,8 @@ __device__ __forceinline__ void w4_nv_tile(const w4_arguments &p, w4_header &h, 
         hopper::barrier_wait(hopper::shared_address(&h.full[turn.at]), turn.phase);
 #pragma unroll
         for (int s = 0; s < 2; s++) {
-            w4_nv_step<N, MOST>(sum, highest, k > 0 || s > 0, stage + my_weights + s * W4_STEP_BYTES,
-                                stage + my_scales + s * W4_ROWS * L::SCALE_ROW, stage + L::TOKENS + s * 2 * N * 128);
+            w4_nv_step<N, MOST>(sum, highest, k > 0 || s > 0, stage + my.weights + s * W4_STEP_BYTES,
+                                stage + my.scales + s * W4_ROWS * L::SCALE_ROW, stage + L::TOKENS + s * 2 * N * 128);
             if (s == 0 && k > 0)
                 w4_release(h, last, lane); /* its last products are done now */
         }
@@ -248,16 +176,7 @@ __device__ __forceinline__ void w4_nv_tile(const w4_arguments &p, w4_header &h, 
     }
     hopper::mma_wait<0>();
     w4_release(h, last, lane);
-    hopper::barrier_wait(hopper::shared_address(&h.dumped), round++ & 1 ^ 1);
-#pragma unroll
-    for (int j = 0; j < N / 8; j++) /* codes were decoded to 2^-8 of their value */
-        sums[w4_sum_place(group, j, threadIdx.x % 128)] =
-            make_float4(sum[4 * j] * 256.0f, sum[4 * j + 1] * 256.0f, sum[4 * j + 2] * 256.0f, sum[4 * j + 3] * 256.0f);
-    if (__any_sync(~0u, highest > 0x7e))
-        w4_redo_rows<W4_NV>(p, item, highest > 0x7e, reinterpret_cast<float *>(sums));
-    __syncwarp();
-    if (lane == 0)
-        hopper::barrier_arrive(hopper::shared_address(&h.summed));
+    w4_give_sums<W4_NV, N>(p, h, item, sum, 1.0f, 1.0f, highest > 0x7e, sums, round);
 }
 
 template <int KIND, int N, int MOST>

@@ -18,7 +18,7 @@ void lp_w4_take(lp_moe_space *space, const lp_megamoe_shape *shape, lp_w4_areas 
     areas->x_scale = lp_moe_take(space, rows * (shape->hidden / 128), sizeof(float));
     areas->h = lp_moe_take(space, rows * shape->intermediate, byte);
     areas->h_scale = lp_moe_take(space, rows * (shape->intermediate / 128), sizeof(float));
-    areas->zero = lp_moe_take(space, LP_W4_MOST_ROWS * 128, 2);
+    areas->zero = lp_moe_take(space, LP_W4_MIDDLE_ROWS * 128, 2);
     areas->out = lp_moe_take(space, rows * shape->hidden, 2);
 }
 

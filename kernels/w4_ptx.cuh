@@ -48,64 +48,48 @@ __device__ __forceinline__ uint64_t w4_operand(uint32_t at, uint32_t step)
 #define W4_MMA(shape, types, tail, regs, a0, a1, a2, a3, b, add)                                                       \
     "{\n.reg .pred p;\nsetp.ne.b32 p, " add ", 0;\nwgmma.mma_async.sync.aligned." shape ".f32." types " {" regs        \
     "}, {" a0 "," a1 "," a2 "," a3 "}, " b ", p, 1, 1" tail ";\n}"
-#define W4_D4       "%0,%1,%2,%3"
-#define W4_D8       W4_D4 ",%4,%5,%6,%7"
-#define W4_D12      W4_D8 ",%8,%9,%10,%11"
-#define W4_D16      W4_D12 ",%12,%13,%14,%15"
-#define W4_D24      W4_D16 ",%16,%17,%18,%19,%20,%21,%22,%23"
-#define W4_D32      W4_D24 ",%24,%25,%26,%27,%28,%29,%30,%31"
-#define W4_INOUT(o) "+f"(d[o]), "+f"(d[(o) + 1]), "+f"(d[(o) + 2]), "+f"(d[(o) + 3])
-#define W4_IN       "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add)
+#define W4_D4      "%0,%1,%2,%3"
+#define W4_D8      W4_D4 ",%4,%5,%6,%7"
+#define W4_D12     W4_D8 ",%8,%9,%10,%11"
+#define W4_D16     W4_D12 ",%12,%13,%14,%15"
+#define W4_D24     W4_D16 ",%16,%17,%18,%19,%20,%21,%22,%23"
+#define W4_D32     W4_D24 ",%24,%25,%26,%27,%28,%29,%30,%31"
+#define W4_D40     W4_D32 ",%32,%33,%34,%35,%36,%37,%38,%39"
+#define W4_D48     W4_D40 ",%40,%41,%42,%43,%44,%45,%46,%47"
+#define W4_D56     W4_D48 ",%48,%49,%50,%51,%52,%53,%54,%55"
+#define W4_D64     W4_D56 ",%56,%57,%58,%59,%60,%61,%62,%63"
+#define W4_IO4(o)  "+f"(d[o]), "+f"(d[(o) + 1]), "+f"(d[(o) + 2]), "+f"(d[(o) + 3])
+#define W4_IO8(o)  W4_IO4(o), W4_IO4((o) + 4)
+#define W4_IO16(o) W4_IO8(o), W4_IO8((o) + 8)
+#define W4_IN      "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add)
+
+/* For `columns` of d: the names of its registers, those of the inputs behind them, and the registers. */
+#define W4_MMA_OF(columns, regs, a0, a1, a2, a3, b, add, ...)                                                          \
+    if constexpr (N == columns && BF16)                                                                                \
+        asm volatile(W4_MMA("m64n" #columns "k16", "bf16.bf16", ", 0", regs, a0, a1, a2, a3, b, add)                   \
+                     : __VA_ARGS__                                                                                     \
+                     : W4_IN);                                                                                         \
+    if constexpr (N == columns && !BF16)                                                                               \
+        asm volatile(W4_MMA("m64n" #columns "k32", "e5m2.e4m3", "", regs, a0, a1, a2, a3, b, add)                      \
+                     : __VA_ARGS__                                                                                     \
+                     : W4_IN);
 
 template <bool BF16, int N>
 __device__ __forceinline__ void w4_mma(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b, int add)
 {
-    static_assert(N == 8 || N == 16 || N == 24 || N == 32 || N == 48 || N == 64, "columns of a product");
-    if constexpr (!BF16 && N == 8)
-        asm volatile(W4_MMA("m64n8k32", "e5m2.e4m3", "", W4_D4, "%4", "%5", "%6", "%7", "%8", "%9")
-                     : W4_INOUT(0)
-                     : W4_IN);
-    if constexpr (!BF16 && N == 16)
-        asm volatile(W4_MMA("m64n16k32", "e5m2.e4m3", "", W4_D8, "%8", "%9", "%10", "%11", "%12", "%13")
-                     : W4_INOUT(0), W4_INOUT(4)
-                     : W4_IN);
-    if constexpr (!BF16 && N == 24)
-        asm volatile(W4_MMA("m64n24k32", "e5m2.e4m3", "", W4_D12, "%12", "%13", "%14", "%15", "%16", "%17")
-                     : W4_INOUT(0), W4_INOUT(4), W4_INOUT(8)
-                     : W4_IN);
-    if constexpr (!BF16 && N == 32)
-        asm volatile(W4_MMA("m64n32k32", "e5m2.e4m3", "", W4_D16, "%16", "%17", "%18", "%19", "%20", "%21")
-                     : W4_INOUT(0), W4_INOUT(4), W4_INOUT(8), W4_INOUT(12)
-                     : W4_IN);
-    if constexpr (!BF16 && N == 48)
-        asm volatile(W4_MMA("m64n48k32", "e5m2.e4m3", "", W4_D24, "%24", "%25", "%26", "%27", "%28", "%29")
-                     : W4_INOUT(0), W4_INOUT(4), W4_INOUT(8), W4_INOUT(12), W4_INOUT(16), W4_INOUT(20)
-                     : W4_IN);
-    if constexpr (!BF16 && N == 64)
-        asm volatile(W4_MMA("m64n64k32", "e5m2.e4m3", "", W4_D32, "%32", "%33", "%34", "%35", "%36", "%37")
-                     : W4_INOUT(0), W4_INOUT(4), W4_INOUT(8), W4_INOUT(12), W4_INOUT(16), W4_INOUT(20), W4_INOUT(24),
-                       W4_INOUT(28)
-                     : W4_IN);
-    if constexpr (BF16 && N == 8)
-        asm volatile(W4_MMA("m64n8k16", "bf16.bf16", ", 0", W4_D4, "%4", "%5", "%6", "%7", "%8", "%9")
-                     : W4_INOUT(0)
-                     : W4_IN);
-    if constexpr (BF16 && N == 16)
-        asm volatile(W4_MMA("m64n16k16", "bf16.bf16", ", 0", W4_D8, "%8", "%9", "%10", "%11", "%12", "%13")
-                     : W4_INOUT(0), W4_INOUT(4)
-                     : W4_IN);
-    if constexpr (BF16 && N == 24)
-        asm volatile(W4_MMA("m64n24k16", "bf16.bf16", ", 0", W4_D12, "%12", "%13", "%14", "%15", "%16", "%17")
-                     : W4_INOUT(0), W4_INOUT(4), W4_INOUT(8)
-                     : W4_IN);
-    if constexpr (BF16 && N == 32)
-        asm volatile(W4_MMA("m64n32k16", "bf16.bf16", ", 0", W4_D16, "%16", "%17", "%18", "%19", "%20", "%21")
-                     : W4_INOUT(0), W4_INOUT(4), W4_INOUT(8), W4_INOUT(12)
-                     : W4_IN);
-    if constexpr (BF16 && N == 48)
-        asm volatile(W4_MMA("m64n48k16", "bf16.bf16", ", 0", W4_D24, "%24", "%25", "%26", "%27", "%28", "%29")
-                     : W4_INOUT(0), W4_INOUT(4), W4_INOUT(8), W4_INOUT(12), W4_INOUT(16), W4_INOUT(20)
-                     : W4_IN);
+    static_assert(N == 8 || N == 24 || (N % 16 == 0 && N <= 128), "columns of a product");
+    /* clang-format off */
+    W4_MMA_OF(8, W4_D4, "%4", "%5", "%6", "%7", "%8", "%9", W4_IO4(0))
+    W4_MMA_OF(16, W4_D8, "%8", "%9", "%10", "%11", "%12", "%13", W4_IO8(0))
+    W4_MMA_OF(24, W4_D12, "%12", "%13", "%14", "%15", "%16", "%17", W4_IO8(0), W4_IO4(8))
+    W4_MMA_OF(32, W4_D16, "%16", "%17", "%18", "%19", "%20", "%21", W4_IO16(0))
+    W4_MMA_OF(48, W4_D24, "%24", "%25", "%26", "%27", "%28", "%29", W4_IO16(0), W4_IO8(16))
+    W4_MMA_OF(64, W4_D32, "%32", "%33", "%34", "%35", "%36", "%37", W4_IO16(0), W4_IO16(16))
+    W4_MMA_OF(80, W4_D40, "%40", "%41", "%42", "%43", "%44", "%45", W4_IO16(0), W4_IO16(16), W4_IO8(32))
+    W4_MMA_OF(96, W4_D48, "%48", "%49", "%50", "%51", "%52", "%53", W4_IO16(0), W4_IO16(16), W4_IO16(32))
+    W4_MMA_OF(112, W4_D56, "%56", "%57", "%58", "%59", "%60", "%61", W4_IO16(0), W4_IO16(16), W4_IO16(32), W4_IO8(48))
+    W4_MMA_OF(128, W4_D64, "%64", "%65", "%66", "%67", "%68", "%69", W4_IO16(0), W4_IO16(16), W4_IO16(32), W4_IO16(48))
+    /* clang-format on */
 }
 
 #endif

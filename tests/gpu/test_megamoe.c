@@ -77,6 +77,24 @@ static const moe_case cases[] = {
     OF_FORMAT("mxfp4-contract", LP_MXFP4, 1),
     OF_FORMAT("nvfp4-packed", LP_NVFP4, 0),
     OF_FORMAT("nvfp4-contract", LP_NVFP4, 1),
+/* Chunks of up to 128 tokens of 4-bit weights, E4M3 products included, which want I >= 2048. */
+#define CHUNKS .experts = 4, .hidden = 512, .intermediate = 2048, .top_k = 2, .max_tokens = 256
+#define OF_CHUNKS(label, format)                                                                                       \
+    {label "-chunks", format, 0, CHUNKS, .tokens = {30, 41, 64, 100, 170, 230, 256}},                                  \
+        {label "-chunks-hot", format, 0, CHUNKS, .tokens = {17, 256}, .routing = ROUTE_HOT},                           \
+        {label "-chunks-masked", format, 0, CHUNKS, .tokens = {90}, .routing = ROUTE_MASKED},                          \
+        {label "-chunks-empty", format, 0, CHUNKS, .tokens = {130}, .routing = ROUTE_HALF_EMPTY},                      \
+        {label "-chunks-edge", format, 0, CHUNKS, .tokens = {60}, .scales = SCALES_EDGE},                              \
+        {label "-chunks-nan", format, 0, CHUNKS, .tokens = {60}, .scales = SCALES_NAN},                                \
+        {label "-chunks-wide", format, 0, CHUNKS, .tokens = {60, 200}, .scales = SCALES_WIDE},                         \
+        {label "-chunks-oai", format, 0, CHUNKS, .tokens = {60}, .alpha = 1.702f, .beta = 1.0f, .limit = 1.0f},        \
+        {label "-chunks-situ",      format,        0,           CHUNKS, .tokens = {60},                                \
+         .activation = LP_MOE_SITU, .alpha = 2.0f, .beta = 3.0f},                                                      \
+    {                                                                                                                  \
+        label "-chunks-step", format, 0, CHUNKS, .tokens = {60}, .activation = LP_MOE_SWIGLU_STEP, .limit = 0.7f       \
+    }
+    OF_CHUNKS("mxfp4", LP_MXFP4),
+    OF_CHUNKS("nvfp4", LP_NVFP4),
 #define SIZES(label, format, n, h, i)                                                                                  \
     {                                                                                                                  \
         label "-" #h "x" #i, format, n, .experts = 3, .hidden = h, .intermediate = i, .top_k = 2, .max_tokens = 256,   \

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The host's part of a call of 4-bit weights: the launches of routing and of a variant of the projections. */
+#ifndef LOADPLAN_W4_LAUNCH_CUH
+#define LOADPLAN_W4_LAUNCH_CUH
+
+#include "kernels/moe_launch.cuh"
+#include "kernels/w4_block.cuh"
+
+inline w4_projection w4_projection_of(const lp_moe_call *call, int which, const lp_w4_areas &areas)
+{
+    const lp_megamoe_shape &s = *call->shape;
+    const lp_megamoe_tensor *const tensor = call->weights->tensor + (which == 0 ? LP_MOE_L1_WEIGHT : LP_MOE_L2_WEIGHT);
+    w4_projection p = {};
+    p.weight = static_cast<const char *>(tensor[0].data);
+    p.scale = static_cast<const char *>(tensor[1].data);
+    p.operand = static_cast<const char *>(which == 0 ? areas.x : areas.h);
+    p.operand_scale = which == 0 ? areas.x_scale : areas.h_scale;
+    p.tiles = static_cast<int>((which == 0 ? 2 * s.intermediate : s.hidden) / W4_ROWS);
+    p.steps = static_cast<int>((which == 0 ? s.hidden : s.intermediate) / 128);
+    return p;
+}
+
+inline lp_status w4_route(const lp_moe_call *call, const lp_w4_areas &areas, int most, lp_error *err)
+{
+    const lp_megamoe_shape &s = *call->shape;
+    lp_moe_route_job job = {};
+    job.routes = areas.routes;
+    job.experts = s.experts, job.hidden = s.hidden, job.top_k = s.top_k, job.max_tokens = s.tokens_bound;
+    job.first_expert = s.first_expert;
+    job.align = w4_unit(most), job.chunk_rows = most;
+    const int64_t routes = s.tokens_bound * s.top_k;
+    job.sync_words = static_cast<int32_t>(1 + lp_moe_chunks_cap(routes, s.experts, most));
+    job.x_dtype = s.x_dtype, job.id_dtype = s.id_dtype;
+    job.gather = s.format == LP_NVFP4       ? LP_MOE_GATHER_W4_BF16
+                 : lp_moe_wide_products(&s) ? LP_MOE_GATHER_W4_WIDE
+                                            : LP_MOE_GATHER_W4_FP8;
+    job.x = call->io->x, job.topk_ids = call->io->topk_ids;
+    job.x_scale = call->io->x_scale, job.topk_weight = call->io->topk_weight;
+    job.tokens = call->io->tokens, job.received = call->io->received;
+    job.rows = areas.x, job.row_scale = areas.x_scale;
+    job.early = call->sink != nullptr && call->sink->early;
+    return lp_moe_route(&job, call->stream, err);
+}
+
+typedef void (*w4_kernel)(w4_arguments);
+
+template <typename L>
+lp_status w4_launch(const lp_moe_call *call, const lp_w4_areas &areas, w4_kernel kernel, int threads, lp_error *err)
+{
+    constexpr int MOST_BYTES = 232448; /* a block's most on this GPU */
+    const lp_megamoe_shape &s = *call->shape;
+    int blocks;
+    LP_TRY(moe_device_blocks(&blocks, err));
+    LP_TRY(w4_route(call, areas, L::MOST, err));
+    w4_arguments p = {};
+    p.projection[0] = w4_projection_of(call, 0, areas);
+    p.projection[1] = w4_projection_of(call, 1, areas);
+    p.routes = areas.routes;
+    p.h = static_cast<char *>(areas.h), p.h_scale = areas.h_scale;
+    p.zero = static_cast<const char *>(areas.zero), p.out = areas.out;
+    p.l1_alpha = call->weights->l1_alpha, p.l2_alpha = call->weights->l2_alpha;
+    p.l2_activation_scale = call->weights->l2_activation_scale;
+    p.l1_alpha_columns = call->weights->l1_alpha_columns;
+    p.hidden = static_cast<int>(s.hidden), p.experts = static_cast<int>(s.experts);
+    p.stages = min((MOST_BYTES - L::RING) / L::STAGE, static_cast<int>(W4_MOST_STAGES));
+    p.first_tiles = static_cast<int>(min(static_cast<int64_t>(blocks), s.experts * p.projection[0].tiles));
+    p.activation = s.activation, p.alpha = s.activation_alpha, p.beta = s.activation_beta, p.limit = s.activation_limit;
+    if (call->sink != nullptr)
+        p.sink = *call->sink;
+    p.ticket = areas.routes.sync, p.ready = areas.routes.sync + 1;
+    const int bytes = L::RING + p.stages * L::STAGE;
+    cudaError_t code = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    if (code != cudaSuccess)
+        return moe_launched(code, "the projections", err);
+    const moe_launch launch(blocks, threads, static_cast<size_t>(bytes), call->stream, true);
+    return moe_launched(cudaLaunchKernelEx(&launch.config, kernel, p), "the projections", err);
+}
+
+#endif

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Both projections of 4-bit experts for up to 128 tokens an expert: the roles of the kernel, and its launch.
+ *
+ * The codes of a tile are decoded once for a chunk of 128 tokens. Two warpgroups multiply, 128 rows each; while one
+ * decodes or adds up, the products of the other run.
+ */
+#include "kernels/w4_feed.cuh"
+#include "kernels/w4_launch.cuh"
+#include "kernels/w4_many_multiply.cuh"
+
+namespace
+{
+
+template <int KIND>
+__global__ void __launch_bounds__(W4_MANY_THREADS, 1) decode_many(const __grid_constant__ w4_arguments p)
+{
+    using L = w4_many_layout<KIND>;
+    extern __shared__ __align__(1024) char shared[];
+    w4_many_header &h = *reinterpret_cast<w4_many_header *>(shared);
+    char *const staging = shared + L::STAGED;
+    const uint32_t ring = hopper::shared_address(shared) + L::RING;
+    if (threadIdx.x == 0) {
+        w4_init_queue(h, p.stages, W4_MANY_WARPS, W4_MANY_WARPS + 2);
+        hopper::barrier_init(hopper::shared_address(&h.staged), W4_MANY_WARPS);
+        hopper::barrier_init(hopper::shared_address(&h.stored), 1);
+        w4_init_done();
+    }
+    __syncthreads();
+    moe_let_next_start();
+    /* Together no more than at launch (384 x 168), as above. */
+    if (threadIdx.x >= W4_MANY_MULTIPLIERS) {
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+        if (threadIdx.x == W4_MANY_WEIGHT_FEEDER)
+            w4_feed_weights<L>(p, h, ring);
+        else if (threadIdx.x == W4_MANY_TOKEN_FEEDER)
+            w4_feed_tokens<L>(p, h, ring);
+        else if (threadIdx.x == W4_MANY_STORER)
+            w4_many_store<KIND>(p, h, staging);
+    } else {
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+        w4_many_multiply<KIND>(p, h, staging, ring);
+    }
+}
+
+} // namespace
+
+extern "C" lp_status lp_w4_many_run(const lp_moe_call *call, const lp_w4_areas *areas, lp_error *err)
+{
+    if (call->shape->format == LP_NVFP4)
+        return w4_launch<w4_many_layout<W4_NV>>(call, *areas, decode_many<W4_NV>, W4_MANY_THREADS, err);
+    return w4_launch<w4_many_layout<W4_MX_FP8>>(call, *areas, decode_many<W4_MX_FP8>, W4_MANY_THREADS, err);
+}

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The multiplying threads for up to 128 tokens. Each step of 128 columns takes two parts a warp; while the products of
+ * one run, the codes of the next are decoded into other registers. Sums are added in the order of w4_multiply.cuh.
+ */
+#ifndef LOADPLAN_W4_MANY_MULTIPLY_CUH
+#define LOADPLAN_W4_MANY_MULTIPLY_CUH
+
+#include "kernels/w4_many_finish.cuh"
+#include "kernels/w4_registers.cuh"
+
+/*
+ * A wait for a stage that is there already. While products run, the next codes are to be decoded; the compiler would do
+ * that before the products start or when they have ended. It moves nothing over this, nor loads that follow it.
+ */
+__device__ __forceinline__ void w4_stay(w4_many_header &h, const w4_turn &turn)
+{
+    hopper::barrier_wait(hopper::shared_address(&h.full[turn.at]), turn.phase);
+}
+
+template <int N>
+__device__ __forceinline__ void w4_many_mx_steps(w4_many_header &h, uint32_t ring, w4_turn &turn, int steps,
+                                                 w4_mx_rows (&rows)[2], float (&total)[2][N / 2])
+{
+    using L = w4_many_layout<W4_MX_FP8>;
+    constexpr int PART_WEIGHTS = 16 * 64, PART_SCALES = 16 * L::SCALE_ROW;
+    constexpr int EARLY = N <= 96 ? N / 8 : 4; /* scales of tokens loaded before their sums, as registers allow */
+    const w4_places<L> my(w4_many_row(0));
+    float sum[N / 2];
+    uint32_t a[2][4][4];
+    uint32_t stage = ring + __shfl_sync(~0u, turn.at, 0) * L::STAGE;
+    w4_mx_operand(a[0], rows[0], w4_mx_load(stage + my.weights, stage + my.scales));
+    for (int k = 1; k <= steps; k++) {
+        w4_mx_products<N>(sum, a[0], stage + L::TOKENS);
+        w4_stay(h, turn);
+        w4_mx_operand(a[1], rows[1], w4_mx_load(stage + my.weights + PART_WEIGHTS, stage + my.scales + PART_SCALES));
+        w4_stay(h, turn);
+        float2 scale[EARLY];
+#pragma unroll
+        for (int j = 0; j < EARLY; j++)
+            scale[j] = w4_load_floats(stage + my.token_scales + 32 * j);
+        hopper::mma_wait<0>();
+        w4_promote<N, EARLY>(total[0], sum, stage + my.token_scales, scale);
+        w4_turn next = turn; /* after the last step the same one again, in vain */
+        if (k < steps)
+            next.next();
+        const uint32_t after = ring + __shfl_sync(~0u, next.at, 0) * L::STAGE;
+        hopper::barrier_wait(hopper::shared_address(&h.full[next.at]), next.phase);
+        w4_mx_products<N>(sum, a[1], stage + L::TOKENS);
+        w4_stay(h, next);
+        w4_mx_operand(a[0], rows[0], w4_mx_load(after + my.weights, after + my.scales));
+        w4_stay(h, next);
+        hopper::mma_wait<0>();
+        w4_promote<N, EARLY>(total[1], sum, stage + my.token_scales, scale);
+        w4_release(h, turn.at, threadIdx.x % 32);
+        turn = next;
+        stage = after;
+    }
+    turn.next();
+}
+
+/* For more tokens, half of them at a time: sums of all would not fit beside the totals. */
+template <int N>
+__device__ __forceinline__ void w4_many_mx_halves(w4_many_header &h, uint32_t ring, w4_turn &turn, int steps,
+                                                  w4_mx_rows (&rows)[2], float (&total)[2][N / 2])
+{
+    using L = w4_many_layout<W4_MX_FP8>;
+    constexpr int PART_WEIGHTS = 16 * 64, PART_SCALES = 16 * L::SCALE_ROW, HALF = N / 2;
+    const w4_places<L> my(w4_many_row(0));
+    for (int k = 0; k < steps; k++, turn.next()) {
+        const uint32_t stage = ring + __shfl_sync(~0u, turn.at, 0) * L::STAGE;
+        hopper::barrier_wait(hopper::shared_address(&h.full[turn.at]), turn.phase);
+#pragma unroll
+        for (int part = 0; part < 2; part++) {
+            float sum[HALF / 2];
+            uint32_t a[4][4];
+            w4_mx_operand(a, rows[part],
+                          w4_mx_load(stage + my.weights + part * PART_WEIGHTS, stage + my.scales + part * PART_SCALES));
+#pragma unroll
+            for (int first = 0; first < N; first += HALF) {
+                w4_mx_products<HALF>(sum, a, stage + L::TOKENS + first * 128);
+                hopper::mma_wait<0>();
+                w4_promote<HALF>(total[part] + first / 2, sum, stage + my.token_scales + first * 4);
+            }
+        }
+        w4_release(h, turn.at, threadIdx.x % 32);
+    }
+}
+
+template <int N>
+__device__ __forceinline__ void w4_many_mx(const w4_arguments &p, w4_many_header &h, uint32_t ring, w4_turn &turn,
+                                           const w4_item &item, int steps, float (&total)[2][N / 2])
+{
+    using L = w4_many_layout<W4_MX_FP8>;
+    const w4_places<L> my(w4_many_row(0));
+    w4_turn second = turn;
+    if (steps > 1)
+        second.next();
+    hopper::barrier_wait(hopper::shared_address(&h.full[turn.at]), turn.phase);
+    hopper::barrier_wait(hopper::shared_address(&h.full[second.at]), second.phase);
+    w4_mx_rows rows[2];
+#pragma unroll
+    for (int part = 0; part < 2; part++) {
+        const uint32_t in_stage = my.scales + part * 16 * L::SCALE_ROW;
+        rows[part] = w4_mx_references(ring + turn.at * L::STAGE + in_stage, ring + second.at * L::STAGE + in_stage);
+#pragma unroll
+        for (int i = 0; i < N / 2; i++)
+            total[part][i] = 0.0f;
+    }
+    if constexpr (N <= 112)
+        w4_many_mx_steps<N>(h, ring, turn, steps, rows, total);
+    else
+        w4_many_mx_halves<N>(h, ring, turn, steps, rows, total);
+#pragma unroll
+    for (int part = 0; part < 2; part++) {
+        const float upper = __uint_as_float(rows[part].reference[0] << 23);
+        const float lower = __uint_as_float(rows[part].reference[1] << 23);
+#pragma unroll
+        for (int i = 0; i < N / 2; i++)
+            total[part][i] *= i % 4 < 2 ? upper : lower;
+        w4_many_redo<W4_MX_FP8, N>(p, item, part, rows[part].farthest > W4_SPAN, total[part]);
+    }
+}
+
+template <int N>
+__device__ __forceinline__ void w4_many_nv(const w4_arguments &p, w4_many_header &h, uint32_t ring, w4_turn &turn,
+                                           const w4_item &item, int steps, float (&total)[2][N / 2])
+{
+    using L = w4_many_layout<W4_NV>;
+    constexpr int PART_WEIGHTS = 16 * 64, PART_SCALES = 16 * L::SCALE_ROW, HALF_TOKENS = N * 128;
+    const w4_places<L> my(w4_many_row(0));
+    uint32_t highest[2] = {0, 0}; /* scale bytes of this lane's rows; above 0x7e: redo them */
+    uint32_t a[2][2][2][4];       /* [half][word][product]: the products before these still run */
+#pragma unroll
+    for (int i = 0; i < N / 2; i++)
+        total[0][i] = total[1][i] = 0.0f;
+    for (int k = 0; k < steps; k++, turn.next()) {
+        const uint32_t stage = ring + __shfl_sync(~0u, turn.at, 0) * L::STAGE;
+        hopper::barrier_wait(hopper::shared_address(&h.full[turn.at]), turn.phase);
+#pragma unroll
+        for (int part = 0; part < 2; part++) {
+            const uint32_t weights = stage + my.weights + part * PART_WEIGHTS;
+            const uint4 x = hopper::load16(weights), y = hopper::load16(weights + 8 * 64);
+            const uint32_t upper[4] = {x.x, x.y, x.z, x.w}, lower[4] = {y.x, y.y, y.z, y.w};
+            const w4_nv_scales scale = w4_nv_load_scales(stage + my.scales + part * PART_SCALES, highest[part]);
+#pragma unroll
+            for (int half = 0; half < 2; half++) { /* of the columns */
+#pragma unroll
+                for (int i = 0; i < 2; i++)
+                    w4_nv_operand(a[half][i], upper[2 * half + i], lower[2 * half + i], scale.of[0][half],
+                                  scale.of[1][half]);
+                if (part > 0 || half > 0)
+                    hopper::mma_wait<0>();
+                hopper::mma_begin();
+#pragma unroll
+                for (int t = 0; t < 4; t++)
+                    w4_mma<true, N>(total[part], a[half][t / 2][t % 2],
+                                    w4_operand(stage + L::TOKENS + half * HALF_TOKENS, 2 * t), 1);
+                hopper::mma_commit();
+            }
+        }
+        hopper::mma_wait<0>();
+        w4_release(h, turn.at, threadIdx.x % 32);
+    }
+#pragma unroll
+    for (int part = 0; part < 2; part++)
+        w4_many_redo<W4_NV, N>(p, item, part, highest[part] > 0x7e, total[part]);
+}
+
+template <int KIND, int N>
+__device__ __forceinline__ void w4_many_tile(const w4_arguments &p, w4_many_header &h, char *staging, uint32_t ring,
+                                             w4_turn &turn, const w4_item &item, int projection, int steps,
+                                             uint32_t &round)
+{
+    float total[2][N / 2];
+    if constexpr (KIND == W4_MX_FP8)
+        w4_many_mx<N>(p, h, ring, turn, item, steps, total);
+    else
+        w4_many_nv<N>(p, h, ring, turn, item, steps, total);
+    if (projection == 0)
+        w4_many_finish_h<KIND, N>(p, h, item, staging, total, round);
+    else
+        w4_many_finish_output<KIND, N>(p, h, item, total);
+}
+
+template <int KIND>
+__device__ __forceinline__ void w4_many_multiply(const w4_arguments &p, w4_many_header &h, char *staging, uint32_t ring)
+{
+    const int lane = threadIdx.x % 32;
+    w4_turn turn = {0, p.stages, 0}, slot = {0, W4_QUEUE, 0};
+    uint32_t round = 0;
+    moe_wait_for_inputs();
+    for (;; slot.next()) {
+        hopper::barrier_wait(hopper::shared_address(&h.given[slot.at]), slot.phase);
+        const w4_item &item = h.item[slot.at];                       /* stays there until it is done */
+        const int projection = __shfl_sync(~0u, item.projection, 0); /* tells the compiler that warps do not diverge */
+        const int width = __shfl_sync(~0u, item.width, 0), stages = __shfl_sync(~0u, item.stages, 0);
+        if (projection < 0)
+            return;
+        if (__shfl_sync(~0u, item.dropped, 0))
+            for (int k = 0; k < stages; k++, turn.next()) {
+                hopper::barrier_wait(hopper::shared_address(&h.full[turn.at]), turn.phase);
+                w4_release(h, turn.at, lane);
+            }
+#define W4_MANY_CASE(n)                                                                                                \
+    else if (width == (n)) w4_many_tile<KIND, n>(p, h, staging, ring, turn, item, projection, stages, round);
+        W4_MANY_CASE(16)
+        W4_MANY_CASE(32)
+        W4_MANY_CASE(48)
+        W4_MANY_CASE(64)
+        W4_MANY_CASE(80)
+        W4_MANY_CASE(96)
+        W4_MANY_CASE(112)
+        W4_MANY_CASE(128)
+#undef W4_MANY_CASE
+        __syncwarp();
+        if (lane == 0)
+            hopper::barrier_arrive(hopper::shared_address(&h.taken[slot.at]));
+    }
+}
+
+#endif
