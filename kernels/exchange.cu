@@ -49,32 +49,16 @@ __device__ void tell_failure(const lp_moe_exchange &e, uint64_t failure)
         atomicCAS_system(reinterpret_cast<unsigned long long *>(&header_of(e, r)->failure), 0ull, failure);
 }
 
-/* What a meeting begins with; read before it is time, so that nothing is waited for then. */
-struct Start {
-    bool has_failed;
-    uint32_t call;
-};
-
-__device__ __forceinline__ Start read_start(const lp_moe_exchange &e)
-{
-    const lp_moe_exchange_header *const own = header_of(e, e.rank);
-    Start start;
-    start.has_failed = load_acquire(&own->failure) != 0;
-    start.call = own->call + 1;
-    return start;
-}
-
 /* Thread r of a block: tells rank r that this rank has got to the meeting, and waits until rank r has. Everything that
  * this rank has written before must be visible to the thread. */
-__device__ void meet(const lp_moe_exchange &e, int meeting, const Start &start, int bound)
+__device__ void meet(const lp_moe_exchange &e, int meeting, uint32_t call, int bound)
 {
     constexpr int POLLS = 64; /* between two looks at the clock */
     const int r = static_cast<int>(threadIdx.x);
-    const uint32_t call = start.call;
+    lp_moe_exchange_header *const own = header_of(e, e.rank);
     const uint64_t word = static_cast<uint64_t>(bound) << 32 | call;
-    if (r >= e.ranks || start.has_failed)
+    if (r >= e.ranks || load_acquire(&own->failure) != 0)
         return;
-    const lp_moe_exchange_header *const own = header_of(e, e.rank);
     store_release(&header_of(e, r)->arrived[meeting][e.rank], word);
     const uint64_t *const from = &own->arrived[meeting][r];
     const uint64_t since = nanoseconds();
@@ -101,13 +85,14 @@ __device__ void meet(const lp_moe_exchange &e, int meeting, const Start &start, 
 
 __global__ void __launch_bounds__(RANKS) meet_for_rows(const __grid_constant__ lp_moe_exchange e, int bound)
 {
-    const Start start = read_start(e);
+    lp_moe_exchange_header *const own = header_of(e, e.rank);
     moe_let_next_start();
     moe_wait_for_inputs();
-    meet(e, LP_MOE_ROWS_HERE, start, bound);
+    const uint32_t call = own->call + 1;
+    meet(e, LP_MOE_ROWS_HERE, call, bound);
     __syncthreads();
     if (threadIdx.x == 0)
-        header_of(e, e.rank)->call = start.call;
+        own->call = call;
 }
 
 /* ---- tokens ---- */
@@ -206,8 +191,8 @@ __global__ void __launch_bounds__(THREADS) send(const __grid_constant__ lp_moe_s
     lp_moe_exchange_header *const own = header_of(e, e.rank);
     moe_let_next_start();
     const int tokens = max(0, min(*job.tokens, job.bound));
-    const Start start = read_start(e);
-    for (int token = blockIdx.x; token < job.bound && !start.has_failed; token += static_cast<int>(gridDim.x)) {
+    const bool has_failed = __any_sync(~0u, load_acquire(&own->failure) != 0); /* a warp goes on as one */
+    for (int token = blockIdx.x; token < job.bound && !has_failed; token += static_cast<int>(gridDim.x)) {
         if (job.quantises)
             send_token<true>(job, token, tokens);
         else
@@ -222,7 +207,7 @@ __global__ void __launch_bounds__(THREADS) send(const __grid_constant__ lp_moe_s
     __syncthreads();
     if (!is_last)
         return;
-    meet(e, LP_MOE_TOKENS_HERE, start, job.bound);
+    meet(e, LP_MOE_TOKENS_HERE, own->call + 1, job.bound);
     __syncthreads();
     if (threadIdx.x == 0) {
         own->blocks = 0;

@@ -291,6 +291,7 @@ static inline uint16_t *whole_result(world *w)
 
 /* ---- checks ---- */
 
+/* received: NULL where the io counts nothing. */
 static inline int check_rank(const char *name, const rank_state *r, const uint16_t *whole, const int32_t *received)
 {
     const int64_t hidden = r->shape.hidden, rank = r->exchange.rank;
@@ -314,8 +315,9 @@ static inline int check_rank(const char *name, const rank_state *r, const uint16
             failed = 1;
         }
     int32_t got[512];
-    CUDA(cudaMemcpy(got, r->io.received, (size_t)r->shape.experts * 4, cudaMemcpyDeviceToHost));
-    if (memcmp(got, received + rank * r->shape.experts, (size_t)r->shape.experts * 4) != 0) {
+    if (r->io.received != NULL)
+        CUDA(cudaMemcpy(got, r->io.received, (size_t)r->shape.experts * 4, cudaMemcpyDeviceToHost));
+    if (r->io.received != NULL && memcmp(got, received + rank * r->shape.experts, (size_t)r->shape.experts * 4) != 0) {
         printf("FAIL %s: rank %lld received other numbers of routes\n", name, (long long)rank);
         failed++;
     }

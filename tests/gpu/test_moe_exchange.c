@@ -99,6 +99,83 @@ static int run_graph(uint64_t seed)
     return failed;
 }
 
+/* ---- many calls in a row, with nobody waiting for anybody but the ranks in their meetings ---- */
+
+static int run_burst(uint64_t seed)
+{
+    enum { CALLS = 60, SETS = 2 };
+    static const exchange_case form = {"burst", LP_FP8_BLOCK128, 0, 3, SMALL, .tokens = {90, 3, 50}, .bound = 90};
+    static const int64_t tokens[SETS][MOST_RANKS] = {{90, 3, 50}, {1, 90, 77}};
+    world w;
+    lp_megamoe_io io[SETS][MOST_RANKS], whole[SETS];
+    int failed = 0;
+    make_world(&w, &form, seed);
+    for (int set = 0; set < SETS; set++) {
+        if (set > 0)
+            make_io(&w.whole);
+        for (int32_t i = 0; i < w.ranks && set > 0; i++)
+            make_io(&w.rank[i]);
+        place_tokens(&w, tokens[set]);
+        problem_route(&w.problem, w.whole.tokens, set == 0 ? ROUTE_UNIFORM : ROUTE_MASKED, 0, seed + (uint64_t)set);
+        upload_world(&w);
+        whole[set] = w.whole.io;
+        for (int32_t i = 0; i < w.ranks; i++) {
+            io[set][i] = w.rank[i].io;
+            io[set][i].received = NULL;
+        }
+    }
+    for (int number = 0; number < CALLS; number++)
+        for (int32_t i = 0; i < w.ranks; i++) {
+            w.rank[i].io = io[number % SETS][i];
+            call(&w.rank[i]);
+        }
+    for (int set = 0; set < SETS; set++) {
+        place_tokens(&w, tokens[set]);
+        w.whole.io = whole[set];
+        uint16_t *const want = whole_result(&w);
+        for (int32_t i = 0; i < w.ranks; i++) {
+            w.rank[i].io = io[set][i];
+            failed += check_rank("burst", &w.rank[i], want, NULL);
+        }
+        free(want);
+    }
+    printf("%s burst\n", failed == 0 ? "ok  " : "FAIL");
+    free_world(&w);
+    return failed;
+}
+
+/* ---- anything ---- */
+
+static int run_random(uint64_t seed)
+{
+    enum { ROUNDS = 30 };
+    static const lp_moe_format formats[] = {LP_MXFP4, LP_NVFP4, LP_MXFP8, LP_FP8_BLOCK128, LP_MOE_BF16};
+    int failed = 0;
+    for (int round = 0; round < ROUNDS; round++) {
+        uint64_t state = seed + 7919 * (uint64_t)round;
+        exchange_case c = {"random", .hidden = 512, .intermediate = 256};
+        c.format = formats[random_below(&state, 5)];
+        c.layout = lp_megamoe_layout(c.format, LP_MOE_L1_WEIGHT, 1) != NULL ? (int32_t)random_below(&state, 2) : 0;
+        c.ranks = 1 + (int32_t)random_below(&state, MOST_RANKS);
+        c.experts = 1 + random_below(&state, 6);
+        c.routing = (problem_routing)random_below(&state, ROUTE_HALF_EMPTY + 1);
+        c.first_expert = random_below(&state, 3) * 11;
+        c.wide_ids = random_below(&state, 2) == 1;
+        c.fp8_x = c.format != LP_NVFP4 && c.format != LP_MOE_BF16 && random_below(&state, 2) == 1;
+        for (int32_t i = 0; i < c.ranks; i++) {
+            c.tokens[i] = random_below(&state, 4) == 0 ? 0 : random_below(&state, CAP + 1);
+            c.bound = c.tokens[i] > c.bound ? c.tokens[i] : c.bound;
+        }
+        if (c.bound == 0 || random_below(&state, 2) == 1)
+            c.bound = CAP;
+        if (run_case(&c, state) != 0) {
+            printf("FAIL random: round %d of seed %llu\n", round, (unsigned long long)seed);
+            failed++;
+        }
+    }
+    return failed;
+}
+
 /* ---- failures ---- */
 
 static int expect_failure(const char *name, const rank_state *r, lp_moe_failure_kind kind, int32_t culprit,
@@ -214,7 +291,11 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         int (*run)(uint64_t seed);
-    } others[] = {{"graph", run_graph}, {"absent", run_absent}, {"bound", run_other_bound}};
+    } others[] = {{"graph", run_graph},
+                  {"burst", run_burst},
+                  {"random", run_random},
+                  {"absent", run_absent},
+                  {"bound", run_other_bound}};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         if (is_wanted(others[i].name, only)) {
             failed += others[i].run(seed);
