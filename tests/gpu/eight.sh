@@ -5,11 +5,14 @@
 #
 #   tests/gpu/eight.sh BUILD OUT [GPUS]
 #
-# BUILD: loadplan, make_checkpoint, bench_sync, bench_moe_exchange, test_moe_processes. OUT: table.txt and results.jsonl.
+# BUILD: where it was built; or a folder with loadplan, make_checkpoint, bench_sync, bench_moe_exchange and
+# test_moe_processes. OUT: table.txt and results.jsonl.
 # GPUS: 8, 4 or 2; default all. HOST=1 (a small checkpoint) tries the script on the CPU, without ceilings. SCRATCH: where the checkpoint goes
 # (/tmp): 14 GiB a GPU. Exit code 77: there are fewer than two GPUs.
 set -uo pipefail
 build=$(realpath "$1")
+tools=$build/tests
+[ -d "$tools" ] || tools=$build
 mkdir -p "$2"
 out=$(realpath "$2")
 host=${HOST:-}
@@ -89,7 +92,7 @@ together() { # [kill]
 if [ -n "$host" ]; then sizes="--layers 4 --hidden 1024 --intermediate 512 --experts 64 --shards 4"
 else sizes="--layers $((4 * gpus)) --hidden 4096 --intermediate 2048 --experts 256 --shards $((4 * gpus))"; fi
 # shellcheck disable=SC2086 # words
-"$build/make_checkpoint" -o big --kind nvfp4 $sizes >/dev/null || exit 2
+"$tools/make_checkpoint" -o big --kind nvfp4 $sizes >/dev/null || exit 2
 "$build/loadplan" record --checkpoint big --loader megamoe --ep "$gpus" --rank all -q -o big.lpt || exit 2
 cat big/*.safetensors >/dev/null
 link=
@@ -113,7 +116,7 @@ fi
 # ---- syncs: half of the GPUs hold trainers, half servers ----
 
 for mode in packed sliced delta; do
-    "$build/bench_sync" $mode --senders $half --receivers $half ${host:+--host} >sync.txt 2>&1 || failed=1
+    "$tools/bench_sync" $mode --senders $half --receivers $half ${host:+--host} >sync.txt 2>&1 || failed=1
     cat sync.txt
     python3 -c 'import json, sys; print(json.dumps({"case": "sync", "text": sys.stdin.read().strip()}))' <sync.txt >>"$out/results.jsonl"
 done
@@ -121,11 +124,11 @@ done
 # ---- experts divided over all GPUs ----
 
 if [ -z "$host" ]; then
-    "$build/test_moe_processes" "$gpus" >moe.txt 2>&1 || failed=1
+    "$tools/test_moe_processes" "$gpus" >moe.txt 2>&1 || failed=1
     tail -n 3 moe.txt # its last case is a rank that stays away
-    timeout 240 "$build/bench_moe_exchange" --gpus "$gpus" --formats mxfp4,nvfp4,fp8 --shapes flash,pro \
+    timeout 240 "$tools/bench_moe_exchange" --gpus "$gpus" --formats mxfp4,nvfp4,fp8 --shapes flash,pro \
         --tokens 8,64,512,4096,8192 --launches 11 --no-check | tee -a "$out/results.jsonl" || failed=1
-    timeout 60 "$build/bench_moe_exchange" --gpus "$gpus" --formats mxfp4,fp8 --shapes tiny --tokens 64 --launches 5 |
+    timeout 60 "$tools/bench_moe_exchange" --gpus "$gpus" --formats mxfp4,fp8 --shapes tiny --tokens 64 --launches 5 |
         tee -a "$out/results.jsonl" || failed=1
 fi
 exit $failed
