@@ -43,6 +43,7 @@ flags=$(PKG_CONFIG_PATH=$pc pkg-config --cflags --libs loadplan)
 cc -std=c17 "$work/user/user.c" $flags -o "$work/user/plain"
 test "$(LD_LIBRARY_PATH=$libdir "$work/user/plain")" = LP_E_STALE
 test "$("$work/usr/bin/loadplan" -qV)" = 0.1.0
+(cd "$source/docs/schemas" && ls) | diff - <(ls "$work/usr/share/loadplan/schemas") || { echo "schemas are missing"; exit 1; }
 # The program of docs/recording.md, built as it says there, on the headers of 32 layers (the payload is a hole).
 awk '/^```c$/ { n++; next } /^```/ { n += n % 2 } n == 1' "$source/docs/recording.md" >"$work/loader.c"
 grep -q 'int main' "$work/loader.c"
