@@ -12,6 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#pragma GCC diagnostic ignored "-Wmissing-prototypes" /* NCCL's own headers declare what this exports */
+
 static lp_nccl real;
 static long received, flip_at;
 static uint8_t *target; /* of the message, until it is on the stream */
