@@ -7,8 +7,8 @@
 #
 # BUILD: where it was built; or a folder with loadplan, make_checkpoint, bench_sync, bench_moe_exchange and
 # test_moe_processes. OUT: table.txt and results.jsonl.
-# GPUS: 8, 4 or 2; default all. HOST=1 (a small checkpoint) tries the script on the CPU, without ceilings. SCRATCH: where the checkpoint goes
-# (/tmp): 14 GiB a GPU. Exit code 77: there are fewer than two GPUs.
+# GPUS: 8, 4 or 2; default all. HOST=1 (a small checkpoint) tries the script on the CPU, without ceilings. SCRATCH: where
+# the checkpoint goes (/tmp): 14 GiB a GPU. Exit code 77: there are fewer than two GPUs.
 set -uo pipefail
 build=$(realpath "$1")
 tools=$build/tests
@@ -63,7 +63,11 @@ start_rank() { # RANK OPTION ...: as a launcher starts it, its words in rankN.lo
 own_slices() {
     local rank status=0
     for ((rank = 0; rank < gpus; rank++)); do
-        if [ -n "$host" ]; then start_rank "$rank" --rank "$rank" -o "out$rank" -f; else start_rank "$rank" --rank "$rank" --device "cuda:$rank"; fi
+        if [ -n "$host" ]; then
+            start_rank "$rank" --rank "$rank" -o "out$rank" -f
+        else
+            start_rank "$rank" --rank "$rank" --device "cuda:$rank"
+        fi
     done
     for ((rank = 0; rank < gpus; rank++)); do wait -n || status=1; done
     return $status
