@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The path of many tokens an expert: its kernel, and the launches of a call. */
-#include "kernels/moe_launch.cuh"
+#include "kernels/moe_tensor_map.cuh"
 #include "kernels/prefill_decode.cuh"
 #include "kernels/prefill_feed.cuh"
 #include "kernels/prefill_finish.cuh"
@@ -98,34 +98,11 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(prefill_threads(KIND
 
 constexpr int MANY_TOKENS = 1024; /* from here on x is rounded by a launch of its own */
 
-typedef CUresult (*encode_function)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
-                                    const cuuint64_t *, const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave,
-                                    CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
-
-/* The driver's function, looked up once: every thread would find the same. */
-lp_status find_encode(encode_function *encode, lp_error *err)
-{
-    static encode_function found;
-    if (found != nullptr) {
-        *encode = found;
-        return LP_OK;
-    }
-    void *entry = nullptr;
-    cudaDriverEntryPointQueryResult result;
-    LP_TRY(moe_launched(
-        cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault, &result),
-        "the search for tensor maps", err));
-    if (result != cudaDriverEntryPointSuccess || entry == nullptr)
-        return lp_fail(err, LP_E_UNSUPPORTED, "the driver has no tensor maps");
-    *encode = found = reinterpret_cast<encode_function>(entry);
-    return LP_OK;
-}
-
 /* Rows of weights, read in boxes of 128 rows x 128 bytes, or of 256 rows x 64 bytes of codes. */
 lp_status make_map(CUtensorMap *map, const void *data, int64_t rows, int64_t row_bytes, bool codes, lp_error *err)
 {
-    encode_function encode;
-    LP_TRY(find_encode(&encode, err));
+    moe_encode_function encode;
+    LP_TRY(moe_find_encode(&encode, err));
     const cuuint64_t size[2] = {static_cast<cuuint64_t>(row_bytes), static_cast<cuuint64_t>(rows)};
     const cuuint64_t stride[1] = {static_cast<cuuint64_t>(row_bytes)};
     const cuuint32_t box[2] = {codes ? 64u : 128u, codes ? 256u : 128u}, step[2] = {1, 1};
