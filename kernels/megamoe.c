@@ -5,9 +5,10 @@
 #include "traces/base.h"
 
 /* In order of preference. */
-static const lp_moe_path *const paths[] = {&lp_moe_path_prefill_w4, &lp_moe_path_w4_decode, &lp_moe_path_prefill};
+static const lp_moe_path *const paths[] = {&lp_moe_path_prefill_w4, &lp_moe_path_w4_decode, &lp_moe_path_f8_few,
+                                           &lp_moe_path_prefill};
 /* Those of them that obey a sink. */
-static const lp_moe_path *const sending_paths[] = {&lp_moe_path_prefill_w4, &lp_moe_path_w4_decode,
+static const lp_moe_path *const sending_paths[] = {&lp_moe_path_prefill_w4, &lp_moe_path_w4_decode, &lp_moe_path_f8_few,
                                                    &lp_moe_path_prefill};
 enum { PATHS = sizeof paths / sizeof paths[0], SENDING = sizeof sending_paths / sizeof sending_paths[0], PIECE = 256 };
 
@@ -74,13 +75,16 @@ int64_t lp_megamoe_workspace(const lp_megamoe_shape *shape, lp_error *err)
 {
     if (lp_moe_check_shape(shape, err) != LP_OK)
         return 0;
-    lp_megamoe_shape s = with_defaults(shape);
+    lp_megamoe_shape s = with_defaults(shape), few = s;
     s.tokens_bound = s.max_tokens;
+    few.tokens_bound = 1;
     int64_t most = 0;
     for (int i = 0; i < PATHS; i++) {
-        if (!paths[i]->takes(&s, LP_MOE_PACKED) && !paths[i]->takes(&s, LP_MOE_CONTRACT))
+        const lp_moe_path *const path = paths[i];
+        if (!path->takes(&s, LP_MOE_PACKED) && !path->takes(&s, LP_MOE_CONTRACT) && !path->takes(&few, LP_MOE_PACKED) &&
+            !path->takes(&few, LP_MOE_CONTRACT))
             continue;
-        const int64_t bytes = paths[i]->workspace(&s);
+        const int64_t bytes = path->workspace(&s);
         if (bytes < 0) {
             (void)lp_fail(err, LP_E_LIMIT, "the workspace of this shape has more than 2^63 bytes");
             return 0;

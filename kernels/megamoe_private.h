@@ -44,8 +44,8 @@ lp_status lp_moe_check_shape(const lp_megamoe_shape *shape, lp_error *err);
 /* What the gather makes of a token's row of x. `width` is the columns of K in one unit. */
 typedef enum lp_moe_gather {
     LP_MOE_GATHER_NONE = 0,    /* routes only */
-    LP_MOE_GATHER_FP8 = 1,     /* E4M3 rows [rows, H], FP32 scales [rows, H/128] */
-    LP_MOE_GATHER_BF16 = 2,    /* BF16 rows [rows, H] */
+    LP_MOE_GATHER_F8 = 1,      /* as f8_operand.cuh orders the operand, E4M3, and its scales */
+    LP_MOE_GATHER_F8_BF16 = 2, /* the same, BF16 */
     LP_MOE_GATHER_W4_FP8 = 3,  /* as w4_operand.cuh orders the operand of register-A products, E4M3 */
     LP_MOE_GATHER_W4_BF16 = 4, /* the same, BF16 */
     LP_MOE_GATHER_W4_WIDE = 5, /* the same, the values of LP_MOE_GATHER_W4_FP8 as BF16, and its scales */
@@ -154,7 +154,7 @@ lp_status lp_moe_enqueue(const lp_megamoe_shape *shape, const lp_megamoe_weights
 
 /* In megamoe.c: the paths in order of preference; the first that takes a call runs it. Those that obey a sink are
  * listed there once more. */
-extern const lp_moe_path lp_moe_path_w4_decode, lp_moe_path_prefill_w4, lp_moe_path_prefill;
+extern const lp_moe_path lp_moe_path_w4_decode, lp_moe_path_f8_few, lp_moe_path_prefill_w4, lp_moe_path_prefill;
 
 /* ---- workspace ---- */
 

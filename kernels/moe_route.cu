@@ -7,6 +7,7 @@
  * thousands, a launch before it has counted those of each block. The last block
  * has no tokens: it writes the tables.
  */
+#include "kernels/f8_operand.cuh"
 #include "kernels/megamoe_private.h"
 #include "kernels/moe_launch.cuh"
 #include "kernels/prefill_store.cuh"
@@ -268,10 +269,10 @@ __device__ void store_fp8(const lp_moe_route_job &job, const Spot &s, int k, uin
 {
     const int64_t hidden = job.hidden, blocks = hidden / GROUP, block = k / GROUP;
     char *const rows = static_cast<char *>(job.rows);
-    if (GATHER == LP_MOE_GATHER_FP8) {
-        *reinterpret_cast<uint2 *>(rows + s.row * hidden + k) = value;
+    if (GATHER == LP_MOE_GATHER_F8) {
+        *reinterpret_cast<uint2 *>(rows + s.first_row * hidden + f8_operand_byte(s.width, s.n, k)) = value;
         if (k % GROUP == 0)
-            job.row_scale[s.row * blocks + block] = scale;
+            job.row_scale[s.first_row * blocks + block * s.width + s.n] = scale;
         return;
     }
     if (GATHER == LP_MOE_GATHER_PREFILL) {
@@ -291,8 +292,8 @@ template <int GATHER> __device__ void store_bf16(const lp_moe_route_job &job, co
 {
     const int64_t hidden = job.hidden, block = k / GROUP;
     char *const rows = static_cast<char *>(job.rows);
-    if (GATHER == LP_MOE_GATHER_BF16) {
-        *reinterpret_cast<uint4 *>(rows + (s.row * hidden + k) * 2) = value;
+    if (GATHER == LP_MOE_GATHER_F8_BF16) {
+        *reinterpret_cast<uint4 *>(rows + s.first_row * hidden * 2 + f8_operand_byte(s.width, s.n, 2 * k)) = value;
         return;
     }
     if (GATHER == LP_MOE_GATHER_PREFILL) {
@@ -379,10 +380,10 @@ __device__ void gather(const lp_moe_route_job &job, const Spot *spots, int token
         gather_as<LP_MOE_GATHER_W4_BF16, false>(job, spots, token, end, is_early, early);
     else if (job.gather == LP_MOE_GATHER_W4_WIDE)
         gather_as<LP_MOE_GATHER_W4_WIDE, true>(job, spots, token, end, is_early, early);
-    else if (job.gather == LP_MOE_GATHER_FP8)
-        gather_as<LP_MOE_GATHER_FP8, true>(job, spots, token, end, is_early, early);
-    else if (job.gather == LP_MOE_GATHER_BF16)
-        gather_as<LP_MOE_GATHER_BF16, false>(job, spots, token, end, is_early, early);
+    else if (job.gather == LP_MOE_GATHER_F8)
+        gather_as<LP_MOE_GATHER_F8, true>(job, spots, token, end, is_early, early);
+    else if (job.gather == LP_MOE_GATHER_F8_BF16)
+        gather_as<LP_MOE_GATHER_F8_BF16, false>(job, spots, token, end, is_early, early);
     else if (job.gather == LP_MOE_GATHER_PREFILL && prefill_takes_e4m3(job.prefill_kind))
         gather_as<LP_MOE_GATHER_PREFILL, true>(job, spots, token, end, is_early, early);
     else if (job.gather == LP_MOE_GATHER_PREFILL)

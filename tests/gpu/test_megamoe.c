@@ -27,6 +27,8 @@ typedef struct moe_case {
 } moe_case;
 
 #define USUAL .experts = 8, .hidden = 512, .intermediate = 256, .top_k = 4, .max_tokens = 512
+/* h so wide that FP8 products are right enough. */
+#define WIDE_H .experts = 4, .hidden = 512, .intermediate = 2048, .top_k = 2, .max_tokens = 512
 #define COUNTS                                                                                                         \
     {                                                                                                                  \
         0, 1, 2, 7, 8, 17, 64, 128, 512                                                                                \
@@ -35,34 +37,39 @@ typedef struct moe_case {
 static const moe_case cases[] = {
     {"fp8", LP_FP8_BLOCK128, 0, USUAL, .tokens = COUNTS, .zero_every = 5},
     {"fp8-x8", LP_FP8_BLOCK128, 0, USUAL, .tokens = COUNTS, .fp8_x = true, .limit = 1.5f},
+    {"fp8-i2048", LP_FP8_BLOCK128, 0, WIDE_H, .tokens = COUNTS, .zero_every = 5},
+    {"fp8-i2048-x8", LP_FP8_BLOCK128, 0, WIDE_H, .tokens = {8, 64}, .fp8_x = true, .limit = 1.5f},
     {"bf16", LP_MOE_BF16, 0, USUAL, .tokens = COUNTS, .zero_every = 5},
     {"mxfp8", LP_MXFP8, 0, USUAL, .tokens = COUNTS, .zero_every = 5},
     {"mxfp4-packed", LP_MXFP4, 0, USUAL, .tokens = COUNTS, .zero_every = 5},
     {"mxfp4-contract", LP_MXFP4, 1, USUAL, .tokens = COUNTS, .zero_every = 5},
     {"nvfp4-packed", LP_NVFP4, 0, USUAL, .tokens = COUNTS, .zero_every = 5},
     {"nvfp4-contract", LP_NVFP4, 1, USUAL, .tokens = COUNTS, .zero_every = 5},
+#define ROUTED(label, format, n, ...)                                                                                    \
+    {label "-hot", format, n, __VA_ARGS__, .tokens = {17, 40, 90, 300}, .routing = ROUTE_HOT},                           \
+        {label "-duplicates", format, n, __VA_ARGS__, .tokens = {33, 200}, .routing = ROUTE_DUPLICATES},                 \
+        {label "-masked", format, n, __VA_ARGS__, .tokens = {70}, .routing = ROUTE_MASKED, .bound = 70},                 \
+        {label "-all-masked", format, n, __VA_ARGS__, .tokens = {9}, .routing = ROUTE_ALL_MASKED},                       \
+        {label "-ranks", format, n, __VA_ARGS__, .tokens = {90}, .routing = ROUTE_OTHER_RANKS, .first_expert = 16},      \
+        {label "-empty", format, n, __VA_ARGS__, .tokens = {5, 130}, .routing = ROUTE_HALF_EMPTY},                       \
+        {label "-edge", format, n, __VA_ARGS__, .tokens = {40}, .scales = SCALES_EDGE},                                  \
+        {label "-nan", format, n, __VA_ARGS__, .tokens = {40}, .scales = SCALES_NAN},                                    \
+        {label "-wide", format, n, __VA_ARGS__, .tokens = {40, 200}, .scales = SCALES_WIDE},                             \
+        {label "-oai", format, n, __VA_ARGS__, .tokens = {40}, .alpha = 1.702f, .beta = 1.0f, .limit = 1.0f},            \
+        {label "-situ", format, n, __VA_ARGS__, .tokens = {40}, .activation = LP_MOE_SITU, .alpha = 2.0f, .beta = 3.0f}, \
+    {                                                                                                                    \
+        label "-step", format, n, __VA_ARGS__, .tokens = {40}, .activation = LP_MOE_SWIGLU_STEP, .limit = 0.7f           \
+    }
 #define OF_FORMAT(label, format, n)                                                                                    \
-    {label "-hot", format, n, USUAL, .tokens = {17, 300}, .routing = ROUTE_HOT},                                       \
-        {label "-duplicates", format, n, USUAL, .tokens = {33, 200}, .routing = ROUTE_DUPLICATES},                     \
-        {label "-masked", format, n, USUAL, .tokens = {70}, .routing = ROUTE_MASKED, .bound = 70},                     \
-        {label "-all-masked", format, n, USUAL, .tokens = {9}, .routing = ROUTE_ALL_MASKED},                           \
-        {label "-ranks", format, n, USUAL, .tokens = {90}, .routing = ROUTE_OTHER_RANKS, .first_expert = 16},          \
-        {label "-empty", format, n, USUAL, .tokens = {5, 130}, .routing = ROUTE_HALF_EMPTY},                           \
-        {label "-edge", format, n, USUAL, .tokens = {40}, .scales = SCALES_EDGE},                                      \
-        {label "-nan", format, n, USUAL, .tokens = {40}, .scales = SCALES_NAN},                                        \
-        {label "-wide", format, n, USUAL, .tokens = {40, 200}, .scales = SCALES_WIDE},                                 \
-        {label "-oai", format, n, USUAL, .tokens = {40}, .alpha = 1.702f, .beta = 1.0f, .limit = 1.0f},                \
-        {label "-situ", format, n, USUAL, .tokens = {40}, .activation = LP_MOE_SITU, .alpha = 2.0f, .beta = 3.0f},     \
-        {label "-step", format, n, USUAL, .tokens = {40}, .activation = LP_MOE_SWIGLU_STEP, .limit = 0.7f},            \
-        {label "-most",                                                                                                \
-         format,                                                                                                       \
-         n,                                                                                                            \
-         .experts = 8,                                                                                                 \
-         .hidden = 512,                                                                                                \
-         .intermediate = 256,                                                                                          \
-         .top_k = 3,                                                                                                   \
-         .max_tokens = 8192,                                                                                           \
-         .tokens = {4096, 8192}},                                                                                      \
+    ROUTED(label, format, n, USUAL), {label "-most",                                                                   \
+                                      format,                                                                          \
+                                      n,                                                                               \
+                                      .experts = 8,                                                                    \
+                                      .hidden = 512,                                                                   \
+                                      .intermediate = 256,                                                             \
+                                      .top_k = 3,                                                                      \
+                                      .max_tokens = 8192,                                                              \
+                                      .tokens = {4096, 8192}},                                                         \
     {                                                                                                                  \
         label "-large", format, n, .experts = 4, .hidden = 2048, .intermediate = 1024, .top_k = 2, .max_tokens = 256,  \
                                    .tokens = {                                                                         \
@@ -71,6 +78,7 @@ static const moe_case cases[] = {
                                    }                                                                                   \
     }
     OF_FORMAT("fp8", LP_FP8_BLOCK128, 0),
+    ROUTED("fp8-i2048", LP_FP8_BLOCK128, 0, WIDE_H), /* other products; few tokens take another path */
     OF_FORMAT("bf16", LP_MOE_BF16, 0),
     OF_FORMAT("mxfp8", LP_MXFP8, 0),
     OF_FORMAT("mxfp4-packed", LP_MXFP4, 0),
@@ -98,7 +106,7 @@ static const moe_case cases[] = {
 #define SIZES(label, format, n, h, i)                                                                                  \
     {                                                                                                                  \
         label "-" #h "x" #i, format, n, .experts = 3, .hidden = h, .intermediate = i, .top_k = 2, .max_tokens = 256,   \
-                                        .tokens = {20, 150}, .fp8_x = (format) == LP_MXFP4 || (format) == LP_MXFP8     \
+                                        .tokens = {20, 60, 150}, .fp8_x = (format) == LP_MXFP4 || (format) == LP_MXFP8 \
     }
     {"mxfp4-packed-paths", LP_MXFP4, 0, .experts = 2, .hidden = 512, .intermediate = 2048, .top_k = 2,
      .max_tokens = 2048, .tokens = {40, 60, 120}},
@@ -107,6 +115,14 @@ static const moe_case cases[] = {
     SIZES("fp8", LP_FP8_BLOCK128, 0, 512, 512),
     SIZES("fp8", LP_FP8_BLOCK128, 0, 1024, 768),
     SIZES("fp8", LP_FP8_BLOCK128, 0, 512, 2048),
+    SIZES("fp8", LP_FP8_BLOCK128, 0, 1536, 2304),
+    {"fp8-deep", LP_FP8_BLOCK128, 0, .experts = 2, .hidden = 4608, .intermediate = 2048, .top_k = 2, .max_tokens = 200,
+     .tokens = {7, 30}},
+    /* More tiles than multiprocessors, in both projections. */
+    {"fp8-tiles", LP_FP8_BLOCK128, 0, .experts = 20, .hidden = 1536, .intermediate = 2048, .top_k = 4,
+     .max_tokens = 400, .tokens = {3, 50, 200}},
+    {"bf16-tiles", LP_MOE_BF16, 0, .experts = 64, .hidden = 512, .intermediate = 768, .top_k = 4, .max_tokens = 1200,
+     .tokens = {3, 50, 500}},
     SIZES("mxfp4-packed", LP_MXFP4, 0, 256, 2048),
     SIZES("mxfp4-contract", LP_MXFP4, 1, 256, 2048),
     SIZES("bf16", LP_MOE_BF16, 0, 256, 128),
@@ -233,9 +249,12 @@ static void run(const moe_problem *p, device_problem *d, uint16_t *y)
 
 /* ---- checks ---- */
 
-/* Of all rows: BF16 activations, E4M3 ones. A row: 2e-2. */
-static double allowed(lp_moe_format format)
+/* Of all rows: BF16 activations, E4M3 ones; of too few rows for a mean, what a single row may have. A row: 2e-2. */
+static double allowed(lp_moe_format format, int64_t tokens)
 {
+    enum { MEAN = 7 };
+    if (tokens < MEAN)
+        return 2e-2;
     return format == LP_NVFP4 || format == LP_MOE_BF16 ? 2e-3 : 5e-3;
 }
 
@@ -251,7 +270,7 @@ static int check_values(const char *name, const moe_problem *p, const uint16_t *
     reference_tokens(&p->shape, &p->weights, &p->input, token, count, THREADS, rounded, exact);
     const reference_error e = reference_compare(y, rounded, token, count, hidden);
     const reference_error u = reference_compare(y, exact, token, count, hidden);
-    const bool good = e.relative <= allowed(p->shape.format) && e.worst_row <= 2e-2 && e.wrong_nan == 0;
+    const bool good = e.relative <= allowed(p->shape.format, tokens) && e.worst_row <= 2e-2 && e.wrong_nan == 0;
     printf("%s %-28s T %5lld  error %.2e worst row %.2e (token %lld) nan %lld  unrounded %.2e\n",
            good ? "ok  " : "FAIL", name, (long long)tokens, e.relative, e.worst_row, (long long)e.worst_token,
            (long long)e.wrong_nan, u.relative);

@@ -252,6 +252,52 @@ static void the_workspace_is_checked(void **state)
     assert_non_null(strstr(err.text, "256"));
 }
 
+static void the_workspace_suffices_for_every_bound(void **state)
+{
+    (void)state;
+    static const lp_moe_path *const paths[] = {&lp_moe_path_prefill_w4, &lp_moe_path_w4_decode, &lp_moe_path_f8_few,
+                                               &lp_moe_path_prefill};
+    for (int format = LP_MXFP4; format <= LP_MOE_BF16; format++)
+        for (int64_t tokens = 1; tokens <= 8192; tokens *= 8)
+            for (int64_t inner = 256; inner <= 2048; inner *= 8) {
+                setup s = make((lp_moe_format)format, 0);
+                lp_error err;
+                s.shape.max_tokens = tokens;
+                s.shape.intermediate = inner;
+                const int64_t given = lp_megamoe_workspace(&s.shape, &err);
+                int taken = 0;
+                for (int i = 0; i < 4; i++)
+                    for (int64_t bound = 1; bound <= tokens; bound *= 2)
+                        for (int family = LP_MOE_CONTRACT; family <= LP_MOE_PACKED; family++) {
+                            lp_megamoe_shape shape = s.shape;
+                            shape.tokens_bound = bound;
+                            if (!paths[i]->takes(&shape, (lp_moe_family)family))
+                                continue;
+                            assert_true(paths[i]->workspace(&shape) <= given);
+                            taken++;
+                        }
+                assert_true(taken > 0);
+            }
+}
+
+static void few_whole_bytes_have_a_path_of_their_own(void **state)
+{
+    (void)state;
+    setup s = make(LP_FP8_BLOCK128, 0);
+    s.shape.intermediate = 2048, s.shape.max_tokens = 8192;
+    s.shape.tokens_bound = 64;
+    assert_true(lp_moe_path_f8_few.takes(&s.shape, LP_MOE_CONTRACT));
+    s.shape.tokens_bound = 8192; /* too many */
+    assert_false(lp_moe_path_f8_few.takes(&s.shape, LP_MOE_CONTRACT));
+    s.shape.tokens_bound = 64;
+    s.shape.intermediate = 1792; /* multiplied as BF16 values, with any number of tokens */
+    assert_false(lp_moe_path_f8_few.takes(&s.shape, LP_MOE_CONTRACT));
+    s.shape.format = LP_MOE_BF16;
+    assert_true(lp_moe_path_f8_few.takes(&s.shape, LP_MOE_CONTRACT));
+    s.shape.format = LP_MXFP8;
+    assert_false(lp_moe_path_f8_few.takes(&s.shape, LP_MOE_CONTRACT));
+}
+
 static void caps_hold_for_the_worst_routing(void **state)
 {
     (void)state;
@@ -280,6 +326,8 @@ int main(void)
         cmocka_unit_test(wrong_tensors_are_refused),
         cmocka_unit_test(wrong_inputs_are_refused),
         cmocka_unit_test(the_workspace_is_checked),
+        cmocka_unit_test(the_workspace_suffices_for_every_bound),
+        cmocka_unit_test(few_whole_bytes_have_a_path_of_their_own),
         cmocka_unit_test(caps_hold_for_the_worst_routing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

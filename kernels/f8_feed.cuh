@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The two feeding threads of a block. One takes items and streams their weights, the other brings the tokens, each into
+ * a ring of its own, so that weights keep flowing while tokens are waited for.
+ *
+ * Items are numbered: first the tiles that are fetched before routing is known, in the order of experts; then all tiles
+ * of the first projection by chunk, then all of the second one. Whoever draws a number runs it, so the items that an
+ * item of the second projection waits for are always done or running.
+ */
+#ifndef LOADPLAN_F8_FEED_CUH
+#define LOADPLAN_F8_FEED_CUH
+
+#include "kernels/f8_block.cuh"
+#include "kernels/moe_launch.cuh"
+
+#include <cuda.h>
+
+__device__ __forceinline__ int f8_item_stages(const f8_projection &projection)
+{
+    return (projection.pieces + F8_PIECES - 1) / F8_PIECES * projection.parts;
+}
+
+/* The tile of the first projection with that number, without what serves it. */
+__device__ __forceinline__ f8_item f8_first_tile(const f8_arguments &p, int number)
+{
+    f8_item item = {};
+    item.expert = number / p.projection[0].tiles;
+    item.tile = number % p.projection[0].tiles;
+    item.stages = f8_item_stages(p.projection[0]);
+    return item;
+}
+
+/* Serves the expert's first chunk, without its entry of the table, which would be one more wait. False: no tokens. */
+__device__ __forceinline__ bool f8_serve_first(const f8_arguments &p, f8_item &item)
+{
+    const int count = p.routes.count[item.expert];
+    item.chunk = p.routes.first_chunk[item.expert];
+    item.row = p.routes.start[item.expert];
+    item.valid = min(count, p.chunk_rows);
+    item.width = (item.valid + p.unit - 1) / p.unit * p.unit;
+    return count > 0;
+}
+
+/* The item of a number. False: there is nothing to do for it. */
+__device__ __forceinline__ bool f8_find_item(const f8_arguments &p, int number, int chunks, f8_item &item)
+{
+    if (number < p.first_tiles) {
+        item = f8_first_tile(p, number);
+        return f8_serve_first(p, item);
+    }
+    number -= p.first_tiles;
+    item.dropped = 0;
+    item.projection = 0;
+    if (number >= chunks * p.projection[0].tiles) {
+        number -= chunks * p.projection[0].tiles;
+        item.projection = number < chunks * p.projection[1].tiles ? 1 : -1;
+    }
+    if (item.projection < 0)
+        return true;
+    const f8_projection &projection = p.projection[item.projection];
+    const lp_moe_chunk any = p.routes.chunk[number / projection.tiles]; /* of the right expert */
+    const int in_expert = number - any.first * projection.tiles;        /* chunks of one tile follow one another */
+    const int own = any.first + in_expert % any.count;
+    const lp_moe_chunk chunk = own == number / projection.tiles ? any : p.routes.chunk[own];
+    item.tile = in_expert / any.count;
+    item.stages = f8_item_stages(projection);
+    item.expert = chunk.expert;
+    item.chunk = own;
+    item.row = chunk.row;
+    item.width = chunk.width;
+    item.valid = chunk.valid;
+    const bool is_first = own == any.first && any.expert * projection.tiles + item.tile < p.first_tiles;
+    return item.projection == 1 || !is_first; /* first tiles have numbers of their own */
+}
+
+/* Weights of an item, stage by stage: the parts of a tile one after the other, then the next columns. */
+struct f8_weight_feed {
+    const CUtensorMap *map1, *map2;
+    uint32_t ring;
+    uint64_t policy;
+    f8_turn turn;
+
+    struct box {
+        const CUtensorMap *map;
+        int row, piece;
+    };
+    __device__ __forceinline__ box box_of(const f8_arguments &p, const f8_item &item, int k) const
+    {
+        const f8_projection &projection = p.projection[item.projection];
+        const int part = k % projection.parts, tile = item.expert * projection.tiles + item.tile;
+        box b;
+        b.map = item.projection == 0 ? map1 : map2;
+        b.row = (tile * projection.parts + part) * F8_PART_ROWS;
+        b.piece = k / projection.parts * F8_PIECES;
+        return b;
+    }
+    __device__ __forceinline__ void fill(const f8_arguments &p, f8_header &h, const f8_item &item, int k)
+    {
+        const box b = box_of(p, item, k);
+        const uint32_t full = hopper::shared_address(&h.full[turn.at]);
+        hopper::barrier_wait(hopper::shared_address(&h.empty[turn.at]), turn.phase ^ 1);
+        hopper::barrier_expect(full, F8_STAGE);
+        f8_copy_box(ring + turn.at * F8_STAGE, b.map, b.row, b.piece, full, policy);
+        turn.next();
+    }
+    __device__ __forceinline__ void ask(const f8_arguments &p, const f8_item &item, int k) const
+    {
+        const box b = box_of(p, item, k);
+        f8_ask_for_box(b.map, b.row, b.piece);
+    }
+};
+
+/* Scales in front of the weights: once those fill the queues of memory, a load takes as long as a whole ring. */
+__device__ __forceinline__ void f8_ask_for_scales(const f8_arguments &p, const f8_item &item)
+{
+    constexpr int LINE = 32; /* floats */
+    const int count = p.projection[item.projection].pieces;
+    for (int which = 0; which < (item.projection == 0 ? 2 : 1); which++)
+        for (int i = 0; i < count + LINE - 1; i += LINE)
+            f8_ask_for_line(f8_scale_row(p, item, which) + min(i, count - 1));
+}
+
+template <int KIND>
+__device__ void f8_feed_weights(const f8_arguments &p, f8_header &h, uint32_t ring, const CUtensorMap *map1,
+                                const CUtensorMap *map2)
+{
+    f8_weight_feed feed = {map1, map2, ring, w4_stream_policy(), {0, p.stages, 0}};
+    f8_turn slot = {0, F8_QUEUE, 0};
+    f8_ask_for_map(map1);
+    f8_ask_for_map(map2);
+    int number = atomicAdd(p.ticket, 1), filled = 0, group = 0;
+    const bool is_first = number < p.first_tiles;
+    f8_item item = f8_first_tile(p, number);
+    if (is_first && KIND == F8_BLOCKS)
+        f8_ask_for_scales(p, item);
+    if (is_first)
+        for (; filled < min(item.stages, p.stages); filled++)
+            feed.fill(p, h, item, filled);
+    if (is_first) /* they wait in the L2 cache; where the expert has no tokens nothing is lost, for memory was idle */
+        for (int k = filled; k < min(item.stages, filled + F8_AHEAD); k++)
+            feed.ask(p, item, k);
+    moe_wait_for_inputs();
+    const int chunks = *p.routes.chunks;
+    if (!is_first) {
+        while (!f8_find_item(p, number, chunks, item))
+            number = atomicAdd(p.ticket, 1);
+    } else if (!f8_serve_first(p, item)) {
+        item.dropped = 1;
+        item.stages = filled;
+    }
+    for (;; slot.next()) {
+        if (item.projection >= 0) {
+            item.first_group = p.projection[item.projection].parts == F8_GROUPS ? 0 : group;
+            group = (item.first_group + p.projection[item.projection].parts) % F8_GROUPS;
+            if (KIND == F8_BLOCKS)
+                f8_ask_for_scales(p, item);
+        }
+        hopper::barrier_wait(hopper::shared_address(&h.taken[slot.at]), slot.phase ^ 1);
+        h.item[slot.at] = item;
+        hopper::barrier_arrive(hopper::shared_address(&h.given[slot.at]));
+        if (item.projection < 0)
+            return;
+        number = atomicAdd(p.ticket, 1); /* in flight while the stages are filled */
+        for (; filled < item.stages; filled++)
+            feed.fill(p, h, item, filled);
+        filled = 0;
+        while (!f8_find_item(p, number, chunks, item))
+            number = atomicAdd(p.ticket, 1);
+    }
+}
+
+template <int KIND> __device__ void f8_feed_tokens(const f8_arguments &p, f8_header &h, uint32_t tokens)
+{
+    const f8_space space = f8_space_of(p.chunk_rows);
+    f8_turn turn = {0, F8_TOKEN_STAGES, 0}, slot = {0, F8_QUEUE, 0};
+    moe_wait_for_inputs();
+    for (;; slot.next()) {
+        hopper::barrier_wait(hopper::shared_address(&h.given[slot.at]), slot.phase);
+        const f8_item item = h.item[slot.at];
+        hopper::barrier_arrive(hopper::shared_address(&h.taken[slot.at]));
+        if (item.projection < 0)
+            return;
+        if (item.dropped)
+            continue;
+        const f8_projection &projection = p.projection[item.projection];
+        if (item.projection == 1) {
+            while (hopper::load_acquire(p.ready + item.chunk) < p.projection[0].tiles * (F8_MULTIPLIERS / 32))
+                __nanosleep(32);
+            hopper::proxy_fence();
+        }
+        const char *const operand = projection.operand + static_cast<int64_t>(item.row) * projection.pieces * F8_PIECE;
+        const float *const scale = projection.operand_scale + static_cast<int64_t>(item.row) * projection.pieces;
+        for (int k = 0; k < projection.pieces; k += F8_PIECES, turn.next()) {
+            const int pieces = min(F8_PIECES, projection.pieces - k);
+            const uint32_t bytes = static_cast<uint32_t>(pieces * item.width * F8_PIECE);
+            const uint32_t scales = KIND == F8_BLOCKS ? static_cast<uint32_t>(pieces * item.width * 4) : 0;
+            const uint32_t to = tokens + turn.at * space.token_stage;
+            const uint32_t full = hopper::shared_address(&h.tokens_full[turn.at]);
+            hopper::barrier_wait(hopper::shared_address(&h.tokens_empty[turn.at]), turn.phase ^ 1);
+            hopper::barrier_expect(full, bytes + scales);
+            hopper::bulk_load(to, operand + static_cast<int64_t>(k) * item.width * F8_PIECE, bytes, full);
+            if (KIND == F8_BLOCKS)
+                hopper::bulk_load(to + space.scales, scale + k * item.width, scales, full);
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Products of one part of a tile: a warpgroup has 64 rows of weights by N tokens. Sum 4 j + 2 r + c of a thread belongs
+ * to row g + 8 r of its warp's 16 and to token 8 j + 2 q + c, with g = lane / 4, q = lane % 4.
+ *
+ * Bits are those of the path of many tokens: the same products in the same order, 128 columns of E4M3 into fresh sums
+ * and then, in FP32, times both scales, to the totals; BF16 into the same sums throughout.
+ */
+#ifndef LOADPLAN_F8_MULTIPLY_CUH
+#define LOADPLAN_F8_MULTIPLY_CUH
+
+#include "kernels/f8_block.cuh"
+
+/* Scales of the weight blocks of a thread's two rows, block by block along K: 32 at a time in the lanes of a warp, and
+ * the next 32 already asked for. */
+struct f8_block_scales {
+    const float *from[2];
+    float held[2], next[2];
+    int count;
+
+    __device__ __forceinline__ f8_block_scales(const f8_arguments &p, const f8_item &item, bool used)
+        : from(), held(), next(), count(p.projection[item.projection].pieces)
+    {
+        if (!used)
+            return;
+        from[0] = f8_scale_row(p, item, 0);
+        from[1] = item.projection == 0 ? f8_scale_row(p, item, 1) : from[0]; /* rows g are gate, rows g + 8 up */
+        load(0);
+        advance(0);
+    }
+    __device__ __forceinline__ void load(int block)
+    {
+        const int at = block + static_cast<int>(threadIdx.x % 32);
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+            next[i] = at < count ? __ldg(from[i] + at) : 0.0f;
+    }
+    __device__ __forceinline__ void advance(int block)
+    {
+        held[0] = next[0], held[1] = next[1];
+        load(block + 32);
+    }
+    __device__ __forceinline__ float2 at(int block)
+    {
+        if (block % 32 == 0 && block > 0)
+            advance(block);
+        return make_float2(__shfl_sync(~0u, held[0], block % 32), __shfl_sync(~0u, held[1], block % 32));
+    }
+};
+
+/* Adds the product of 128 columns, times the scales of weights and tokens, to the totals. */
+template <int N>
+__device__ __forceinline__ void f8_promote(float (&total)[N / 2], const float (&sum)[N / 2], float2 block, uint32_t at)
+{
+#pragma unroll
+    for (int j = 0; j < N / 8; j++) {
+        const float2 scale = w4_load_floats(at + 32 * j);
+        total[4 * j] = fmaf(sum[4 * j], scale.x * block.x, total[4 * j]);
+        total[4 * j + 1] = fmaf(sum[4 * j + 1], scale.y * block.x, total[4 * j + 1]);
+        total[4 * j + 2] = fmaf(sum[4 * j + 2], scale.x * block.y, total[4 * j + 2]);
+        total[4 * j + 3] = fmaf(sum[4 * j + 3], scale.y * block.y, total[4 * j + 3]);
+    }
+}
+
+/* Starts the products of 128 bytes of K. */
+template <int KIND, int N>
+__device__ __forceinline__ void f8_piece(float (&sum)[N / 2], uint32_t weights, uint32_t tokens, int add)
+{
+    hopper::mma_begin();
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        f8_mma<KIND == F8_BF16, N>(sum, w4_operand(weights, 2 * i), w4_operand(tokens, 2 * i), add | (i > 0));
+    hopper::mma_commit();
+}
+
+__device__ __forceinline__ void f8_release(uint64_t *barrier)
+{
+    __syncwarp();
+    if (threadIdx.x % 32 == 0)
+        hopper::barrier_arrive(hopper::shared_address(barrier));
+}
+
+/* Where a warpgroup is in the rings. Every warpgroup walks through every stage, the ones that others read too: a parity
+ * tells one round from the next only to who has seen all of them. */
+struct f8_rings {
+    uint32_t weights, tokens; /* shared addresses */
+    f8_space space;
+    f8_turn turn, token_turn;
+};
+
+/* Lets weights pass that this warpgroup does not read. */
+__device__ __forceinline__ void f8_pass(f8_header &h, f8_rings &rings, int stages)
+{
+    for (int i = 0; i < stages; i++, rings.turn.next()) {
+        hopper::barrier_wait(hopper::shared_address(&h.full[rings.turn.at]), rings.turn.phase);
+        f8_release(&h.empty[rings.turn.at]);
+    }
+}
+
+/* The same of all of an item that other warpgroups work on. */
+__device__ __forceinline__ void f8_pass_item(f8_header &h, f8_rings &rings, int stages, int parts)
+{
+    for (int i = 0; i < stages; i += parts, rings.token_turn.next()) {
+        hopper::barrier_wait(hopper::shared_address(&h.tokens_full[rings.token_turn.at]), rings.token_turn.phase);
+        f8_pass(h, rings, parts);
+        hopper::barrier_arrive(hopper::shared_address(&h.tokens_empty[rings.token_turn.at]));
+    }
+}
+
+/* `part` of a tile. */
+template <int KIND, int N>
+__device__ __forceinline__ void f8_multiply(const f8_arguments &p, f8_header &h, f8_rings &rings, const f8_item &item,
+                                            int part, float (&total)[N / 2])
+{
+    const f8_projection &projection = p.projection[item.projection];
+    const int q = threadIdx.x % 4;
+    f8_block_scales scales(p, item, KIND == F8_BLOCKS);
+#pragma unroll
+    for (int i = 0; i < N / 2; i++)
+        total[i] = 0.0f;
+    for (int k = 0; k < projection.pieces; k += F8_PIECES) {
+        const int pieces = min(F8_PIECES, projection.pieces - k);
+        hopper::barrier_wait(hopper::shared_address(&h.tokens_full[rings.token_turn.at]), rings.token_turn.phase);
+        f8_pass(h, rings, part);
+        hopper::barrier_wait(hopper::shared_address(&h.full[rings.turn.at]), rings.turn.phase);
+        const uint32_t weights = rings.weights + __shfl_sync(~0u, rings.turn.at, 0) * F8_STAGE;
+        const uint32_t tokens = rings.tokens + __shfl_sync(~0u, rings.token_turn.at, 0) * rings.space.token_stage;
+        for (int i = 0; i < pieces; i++) {
+            const uint32_t a = weights + i * F8_PIECE_BYTES, b = tokens + i * N * F8_PIECE;
+            if constexpr (KIND == F8_BF16) {
+                f8_piece<KIND, N>(total, a, b, 1);
+                hopper::mma_wait<0>();
+            } else {
+                float sum[N / 2];
+                f8_piece<KIND, N>(sum, a, b, 0);
+                const float2 block = scales.at(k + i);
+                hopper::mma_wait<0>();
+                f8_promote<N>(total, sum, block, tokens + rings.space.scales + i * N * 4 + 8 * q);
+            }
+        }
+        f8_release(&h.empty[rings.turn.at]);
+        rings.turn.next();
+        f8_pass(h, rings, projection.parts - part - 1);
+        hopper::barrier_arrive(hopper::shared_address(&h.tokens_empty[rings.token_turn.at]));
+        rings.token_turn.next();
+    }
+}
+
+#endif
