@@ -33,8 +33,7 @@ cmp loaded/rank-00001.safetensors alone/rank-00001.safetensors
 
 # A server that was killed leaves its socket: told, and replaced by the next one.
 serve again
-kill -KILL $server
-wait $server 2>/dev/null || true
+{ kill -KILL $server; wait $server; } 2>/dev/null || true # the shell tells of it as soon as it sees it
 loadplan replay x.lpt --checkpoint ck --rank 1 --attach s.sock -o dead
 serve replaced
 loadplan replay x.lpt --checkpoint ck --rank 1 --attach s.sock
