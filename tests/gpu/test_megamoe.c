@@ -249,12 +249,13 @@ static void run(const moe_problem *p, device_problem *d, uint16_t *y)
 
 /* ---- checks ---- */
 
-/* Of all rows: BF16 activations, E4M3 ones; of too few rows for a mean, what a single row may have. A row: 2e-2. */
+/* Of all rows: BF16 activations, E4M3 ones. A row: 2e-2. Where FP8 products make so few rows that there is no mean over
+ * them, the codes of h that fall to the other side weigh more (docs/kernels.md): twice the bar. */
 static double allowed(lp_moe_format format, int64_t tokens)
 {
     enum { MEAN = 7 };
-    if (tokens < MEAN)
-        return 2e-2;
+    if (format == LP_FP8_BLOCK128 && tokens < MEAN)
+        return 1e-2;
     return format == LP_NVFP4 || format == LP_MOE_BF16 ? 2e-3 : 5e-3;
 }
 
