@@ -12,18 +12,14 @@
 
 static lp_status add_declined(lp_families *known, const char *configuration, const lp_alloc *alloc, lp_error *err)
 {
-    static const char key[] = "decline=";
-    for (const char *line = configuration, *end; *line != '\0'; line = *end != '\0' ? end + 1 : end) {
-        end = strchr(line, '\n');
-        end = end != NULL ? end : line + strlen(line);
-        if (strncmp(line, key, sizeof key - 1) != 0)
-            continue;
-        const char *name = line + sizeof key - 1;
-        char *copy = lp_allocate(alloc, (size_t)(end - name) + 1);
+    const char *family;
+    size_t bytes;
+    while ((family = lp_next_decline(&configuration, &bytes)) != NULL) {
+        char *copy = lp_allocate(alloc, bytes + 1);
         if (copy == NULL)
             return lp_fail_memory(err);
-        memcpy(copy, name, (size_t)(end - name));
-        copy[end - name] = '\0';
+        memcpy(copy, family, bytes);
+        copy[bytes] = '\0';
         const bool added = lp_families_add(known, copy) >= 0; /* a template is its own template */
         lp_release(alloc, copy);
         if (!added)

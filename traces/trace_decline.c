@@ -4,6 +4,35 @@
 
 enum { FAMILY_MAX = 4200 };
 
+static const char key[] = "decline=";
+
+/* The next line that is a decline, or is none. */
+static const char *next_line(const char **configuration, bool declines, size_t *bytes)
+{
+    while (**configuration != '\0') {
+        const char *line = *configuration;
+        *bytes = strcspn(line, "\n");
+        *configuration = line + *bytes + (line[*bytes] == '\n');
+        if ((strncmp(line, key, sizeof key - 1) == 0) == declines)
+            return line;
+    }
+    return NULL;
+}
+
+const char *lp_next_setting(const char **configuration, size_t *bytes)
+{
+    return next_line(configuration, false, bytes);
+}
+
+const char *lp_next_decline(const char **configuration, size_t *bytes)
+{
+    const char *line = next_line(configuration, true, bytes);
+    if (line == NULL)
+        return NULL;
+    *bytes -= sizeof key - 1;
+    return line + sizeof key - 1;
+}
+
 /* Where `line` belongs among the sorted lines of `text`: before it, or at it (*known). */
 static const char *find_line(const char *text, const char *line, size_t bytes, bool *known)
 {
@@ -22,7 +51,6 @@ static const char *find_line(const char *text, const char *line, size_t bytes, b
 
 lp_status lp_trace_decline(lp_trace *t, const char *name, lp_error *err)
 {
-    static const char key[] = "decline=";
     char line[sizeof key + FAMILY_MAX];
     if (t->sealed)
         return lp_fail(err, LP_E_MISUSE, "the trace is sealed already");

@@ -3,28 +3,11 @@
  * process. */
 #include "traces/trace_private.h"
 
-static const char decline[] = "decline=";
-
-/* The next line of a configuration that is no decline, without its end; NULL behind the last one. */
-static const char *next_setting(const char **text, size_t *bytes)
-{
-    while (**text != '\0') {
-        const char *line = *text;
-        const size_t length = strcspn(line, "\n");
-        *text = line + length + (line[length] == '\n');
-        if (strncmp(line, decline, sizeof decline - 1) != 0) {
-            *bytes = length;
-            return line;
-        }
-    }
-    return NULL;
-}
-
 static bool same_settings(const char *a, const char *b)
 {
     for (;;) {
         size_t na = 0, nb = 0;
-        const char *x = next_setting(&a, &na), *y = next_setting(&b, &nb);
+        const char *x = lp_next_setting(&a, &na), *y = lp_next_setting(&b, &nb);
         if (x == NULL || y == NULL)
             return x == y;
         if (na != nb || memcmp(x, y, na) != 0)
@@ -57,16 +40,13 @@ static lp_status expect_alike(const lp_trace *first, const lp_trace *part, lp_er
 /* A family is its own family, so the line of one trace can stand for its names. */
 static lp_status add_declines(lp_trace *t, const lp_trace *part, lp_arena *arena, lp_error *err)
 {
-    const char *line = lp_trace_header_of(part)->configuration;
-    while (*line != '\0') {
-        const size_t length = strcspn(line, "\n"), key = sizeof decline - 1;
-        if (strncmp(line, decline, key) == 0) {
-            const char *family = lp_arena_text(arena, line + key, length - key);
-            if (family == NULL)
-                return lp_fail_memory(err);
-            LP_TRY(lp_trace_decline(t, family, err));
-        }
-        line += length + (line[length] == '\n');
+    const char *configuration = lp_trace_header_of(part)->configuration, *line;
+    size_t bytes;
+    while ((line = lp_next_decline(&configuration, &bytes)) != NULL) {
+        const char *family = lp_arena_text(arena, line, bytes);
+        if (family == NULL)
+            return lp_fail_memory(err);
+        LP_TRY(lp_trace_decline(t, family, err));
     }
     return LP_OK;
 }

@@ -144,6 +144,11 @@ lp_status lp_trace_add_stored_scope(lp_trace *t, const lp_scope *scope, const ui
  * is closed by lp_trace_close. */
 void lp_trace_end_stored(lp_trace *t, const lp_rows_source *source);
 
+/* Walks through the lines of a configuration: those that are no declines, and the families of those that are. *bytes is
+ * the length of what is returned, which ends with its line; NULL behind the last one. */
+const char *lp_next_setting(const char **configuration, size_t *bytes);
+const char *lp_next_decline(const char **configuration, size_t *bytes);
+
 /* For readers that have whole rows at hand (the text form): adds a scope whose rows were made by hand. The rows and
  * their arrays are copied, their strings and maps too; they are sorted, validated, and their digest is computed into
  * the entry. Call in any order of ranks, then lp_trace_seal. */
