@@ -53,24 +53,6 @@ static lp_status device_bytes(void **out, int64_t bytes, lp_error *err)
     return LP_OK;
 }
 
-static lp_moe_random kind_of(lp_moe_format format, int slot)
-{
-    const bool is_scale = slot == LP_MOE_L1_SCALE || slot == LP_MOE_L2_SCALE;
-    switch (format) {
-    case LP_MXFP4:
-        return is_scale ? LP_MOE_RANDOM_UE8M0 : LP_MOE_RANDOM_BYTES;
-    case LP_NVFP4:
-        return is_scale ? LP_MOE_RANDOM_UE4M3 : LP_MOE_RANDOM_BYTES;
-    case LP_MXFP8:
-        return is_scale ? LP_MOE_RANDOM_UE8M0 : LP_MOE_RANDOM_E4M3;
-    case LP_FP8_BLOCK128:
-        return is_scale ? LP_MOE_RANDOM_F32 : LP_MOE_RANDOM_E4M3;
-    case LP_MOE_BF16:
-        break;
-    }
-    return LP_MOE_RANDOM_BF16;
-}
-
 static lp_status make_weights(bench *b, lp_error *err)
 {
     const lp_megamoe_shape *const s = &b->shape;
@@ -84,7 +66,7 @@ static lp_status make_weights(bench *b, lp_error *err)
             continue;
         LP_TRY(lp_layout_describe(lp_layout_find(id), &sizes, &form, err));
         LP_TRY(device_bytes(&data, form.bytes, err));
-        TRY_CUDA(lp_moe_bench_fill(data, form.bytes, kind_of(s->format, slot), NULL));
+        TRY_CUDA(lp_moe_bench_fill(data, form.bytes, lp_moe_bench_kind(s->format, slot), NULL));
         LP_TRY(lp_megamoe_tensor_in(&b->weights.tensor[slot], s, id, data, err));
         b->weight_bytes += form.bytes;
     }

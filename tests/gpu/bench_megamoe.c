@@ -10,6 +10,7 @@
 #include "kernels/megamoe.h"
 #include "kernels/number_formats.h"
 #include "megamoe_reference.h"
+#include "moe_forms.h"
 
 #include <math.h>
 #include <string.h>
@@ -28,14 +29,6 @@ typedef struct model {
 
 static const model models[] = {
     {"tiny", 8, 512, 384, 2}, {"small", 16, 2048, 1024, 4}, {"flash", 32, 4096, 2048, 6}, {"pro", 48, 7168, 3072, 6}};
-
-typedef struct weight_form {
-    const char *name;
-    lp_moe_format format;
-} weight_form;
-
-static const weight_form forms[] = {
-    {"mxfp4", LP_MXFP4}, {"nvfp4", LP_NVFP4}, {"mxfp8", LP_MXFP8}, {"fp8", LP_FP8_BLOCK128}, {"bf16", LP_MOE_BF16}};
 
 typedef struct layer {
     lp_megamoe_shape shape;
@@ -389,15 +382,6 @@ static void bench(layer *l, const char *name, const model *m, int64_t tokens, in
     free_call(&c);
 }
 
-static bool listed(const char *list, const char *name)
-{
-    const size_t length = strlen(name);
-    for (const char *at = strstr(list, name); at != NULL; at = strstr(at + 1, name))
-        if ((at == list || at[-1] == ',') && (at[length] == ',' || at[length] == '\0'))
-            return true;
-    return false;
-}
-
 int main(int argc, char **argv)
 {
     const char *const formats = argc > 1 ? argv[1] : "mxfp4,nvfp4", *const shapes = argc > 2 ? argv[2] : "flash,pro";
@@ -424,7 +408,7 @@ int main(int argc, char **argv)
         most = atoll(at) > most ? atoll(at) : most;
     for (size_t f = 0; f < sizeof forms / sizeof forms[0]; f++)
         for (size_t m = 0; m < sizeof models / sizeof models[0]; m++) {
-            if (!listed(formats, forms[f].name) || !listed(shapes, models[m].name))
+            if (!is_listed(formats, forms[f].name) || !is_listed(shapes, models[m].name))
                 continue;
             layer l;
             make_layer(&l, &models[m], forms[f].format, most);

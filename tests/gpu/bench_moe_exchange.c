@@ -10,6 +10,7 @@
 #include "gpu_testing.h"
 #include "kernels/exchange_private.h"
 #include "kernels/megamoe_bench.h"
+#include "moe_forms.h"
 
 #include <string.h>
 
@@ -25,14 +26,6 @@ typedef struct model {
 } model;
 
 static const model models[] = {{"tiny", 4, 512, 256, 2}, {"flash", 32, 4096, 2048, 6}, {"pro", 48, 7168, 3072, 6}};
-
-typedef struct weight_form {
-    const char *name;
-    lp_moe_format format;
-} weight_form;
-
-static const weight_form forms[] = {
-    {"mxfp4", LP_MXFP4}, {"nvfp4", LP_NVFP4}, {"mxfp8", LP_MXFP8}, {"fp8", LP_FP8_BLOCK128}, {"bf16", LP_MOE_BF16}};
 
 typedef struct gpu_state {
     cudaStream_t stream;
@@ -73,24 +66,6 @@ static void give_back(int g)
 
 /* ---- a layer: all experts on GPU 0, a rank's own on each ---- */
 
-static lp_moe_random kind_of(lp_moe_format format, int slot)
-{
-    const bool is_scale = slot % 2 == 1;
-    switch (format) {
-    case LP_MXFP4:
-        return is_scale ? LP_MOE_RANDOM_UE8M0 : LP_MOE_RANDOM_BYTES;
-    case LP_NVFP4:
-        return is_scale ? LP_MOE_RANDOM_UE4M3 : LP_MOE_RANDOM_BYTES;
-    case LP_MXFP8:
-        return is_scale ? LP_MOE_RANDOM_UE8M0 : LP_MOE_RANDOM_E4M3;
-    case LP_FP8_BLOCK128:
-        return is_scale ? LP_MOE_RANDOM_F32 : LP_MOE_RANDOM_E4M3;
-    case LP_MOE_BF16:
-        break;
-    }
-    return LP_MOE_RANDOM_BF16;
-}
-
 static lp_megamoe_shape shape_of(const model *m, lp_moe_format format, int64_t experts, int64_t tokens)
 {
     return (lp_megamoe_shape){.size = sizeof(lp_megamoe_shape),
@@ -119,7 +94,7 @@ static void make_weights(int g, lp_megamoe_weights *out, const lp_megamoe_shape 
         CHECK(lp_layout_describe(lp_layout_find(id), &sizes, &form, &err) == LP_OK, "%s", err.text);
         void *const data = take(g, (size_t)form.bytes);
         if (all == NULL)
-            CUDA(lp_moe_bench_fill(data, form.bytes, kind_of(shape->format, slot), NULL));
+            CUDA(lp_moe_bench_fill(data, form.bytes, lp_moe_bench_kind(shape->format, slot), NULL));
         else
             CUDA(cudaMemcpy(data, (const char *)all->tensor[slot].data + first * (form.bytes / shape->experts),
                             (size_t)form.bytes, cudaMemcpyDefault));
@@ -429,15 +404,6 @@ static int bench(const char *name, const model *m, lp_moe_format format, const l
     return different > 0;
 }
 
-static bool listed(const char *list, const char *name)
-{
-    const size_t length = strlen(name);
-    for (const char *at = strstr(list, name); at != NULL; at = strstr(at + 1, name))
-        if ((at == list || at[-1] == ',') && (at[length] == ',' || at[length] == '\0'))
-            return true;
-    return false;
-}
-
 static void use_peers(void)
 {
     for (int i = 0; i < gpus; i++)
@@ -481,7 +447,7 @@ int main(int argc, char **argv)
         for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
             const model *const m = &models[i];
             lp_megamoe_weights all;
-            if (!listed(formats, forms[f].name) || !listed(shapes, m->name))
+            if (!is_listed(formats, forms[f].name) || !is_listed(shapes, m->name))
                 continue;
             const lp_megamoe_shape whole = shape_of(m, forms[f].format, m->experts * gpus, 1),
                                    own = shape_of(m, forms[f].format, m->experts, 1);

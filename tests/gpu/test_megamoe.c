@@ -6,6 +6,7 @@
  */
 #include "gpu_testing.h"
 #include "megamoe_problem.h"
+#include "moe_choice.h"
 
 #include <math.h>
 #include <string.h>
@@ -451,21 +452,6 @@ static int run_graph(lp_moe_format format, int32_t layout, uint64_t seed)
     problem_free(&first);
     problem_free(&second);
     return failed;
-}
-
-/* Whether a name contains one of the parts, which commas divide. */
-static bool is_wanted(const char *name, const char *parts)
-{
-    for (const char *at = parts;; at++) {
-        const size_t length = strcspn(at, ",");
-        char part[64];
-        snprintf(part, sizeof part, "%.*s", (int)length, at);
-        if (strstr(name, part) != NULL)
-            return true;
-        at += length;
-        if (*at == '\0')
-            return false;
-    }
 }
 
 int main(int argc, char **argv)

@@ -5,6 +5,7 @@
  *
  *   test_moe_exchange [PARTS OF CASES' NAMES, BY COMMAS] [GPUS] [SEED]
  */
+#include "moe_choice.h"
 #include "moe_world.h"
 
 static const int64_t BRIEF_NS = 300000000;
@@ -257,22 +258,6 @@ static int run_other_bound(uint64_t seed)
     printf("%s bound\n", failed == 0 ? "ok  " : "FAIL");
     free_world(&w);
     return failed;
-}
-
-/* ---- which ---- */
-
-static bool is_wanted(const char *name, const char *parts)
-{
-    for (const char *at = parts;; at++) {
-        const size_t length = strcspn(at, ",");
-        char part[64];
-        snprintf(part, sizeof part, "%.*s", (int)length, at);
-        if (strstr(name, part) != NULL)
-            return true;
-        at += length;
-        if (*at == '\0')
-            return false;
-    }
 }
 
 int main(int argc, char **argv)
