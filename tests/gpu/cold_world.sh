@@ -8,6 +8,7 @@
 # them, beside copies of pinned memory to both GPUs at the same time (python3 with torch). Exit code 77: there are no two
 # GPUs, or no NCCL.
 set -uo pipefail
+here=$(dirname "$(realpath "$0")")
 loadplan=$(realpath "$1")
 make_checkpoint=$(realpath "$2")
 layers=${3:-0}
@@ -58,25 +59,7 @@ done
 "$make_checkpoint" -o big --kind dense --layers "$layers" --hidden 8192 --intermediate 28672 --heads 64 --kv-heads 8 \
     --head-dim 128 --vocab 32000 --shards "$layers" >/dev/null
 cat big/*.safetensors >/dev/null
-python3 - <<'P' | tee link.txt
-import threading, time, torch
-n = 1 << 30
-def rate(devices, rounds=12):
-    host = [torch.empty(n, dtype=torch.uint8).pin_memory() for _ in devices]
-    there = [torch.empty(n, dtype=torch.uint8, device=f"cuda:{d}") for d in devices]
-    def copy(i):
-        with torch.cuda.device(devices[i]):
-            for _ in range(rounds): there[i].copy_(host[i], non_blocking=True)
-            torch.cuda.synchronize()
-    for _ in range(2):
-        t = time.time()
-        threads = [threading.Thread(target=copy, args=(i,)) for i in range(len(devices))]
-        [x.start() for x in threads]; [x.join() for x in threads]
-        seconds = time.time() - t
-    return rounds * n * len(devices) / seconds / 1e9
-one = rate([0])
-print(f"pinned memory to one GPU {one:.1f} GB/s, to both at a time {rate([0, 1]):.1f} GB/s")
-P
+echo "pinned memory to one GPU $(python3 "$here/pinned_links.py" 1) GB/s, to both at a time $(python3 "$here/pinned_links.py" 2) GB/s"
 for layout in "--dp 2" "--tp 2"; do
     # shellcheck disable=SC2086 # two words
     "$loadplan" record --checkpoint big --loader dense $layout -q -o big.lpt
