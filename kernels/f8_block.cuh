@@ -13,6 +13,7 @@
 #include "kernels/f8_few.h"
 #include "kernels/f8_operand.cuh"
 #include "kernels/f8_ptx.cuh"
+#include "kernels/moe_items.cuh"
 
 constexpr int F8_GROUPS = 4, F8_PART_ROWS = 64, F8_MULTIPLIERS = F8_GROUPS * 128;
 constexpr int F8_WEIGHT_FEEDER = F8_MULTIPLIERS, F8_TOKEN_FEEDER = F8_WEIGHT_FEEDER + 32;
@@ -101,15 +102,6 @@ __host__ __device__ constexpr f8_space f8_space_of(int chunk_rows)
 }
 static_assert(sizeof(f8_header) <= 2048, "tokens start behind it");
 
-/* A position in a ring or in the queue, and the parity of its round. */
-struct f8_turn {
-    int at, count;
-    uint32_t phase;
-    __device__ __forceinline__ void next()
-    {
-        if (++at == count)
-            at = 0, phase ^= 1;
-    }
-};
+using f8_turn = moe_turn;
 
 #endif

@@ -30,23 +30,12 @@ __device__ __forceinline__ f8_item f8_first_tile(const f8_arguments &p, int numb
     return item;
 }
 
-/* Serves the expert's first chunk, without its entry of the table, which would be one more wait. False: no tokens. */
-__device__ __forceinline__ bool f8_serve_first(const f8_arguments &p, f8_item &item)
-{
-    const int count = p.routes.count[item.expert];
-    item.chunk = p.routes.first_chunk[item.expert];
-    item.row = p.routes.start[item.expert];
-    item.valid = min(count, p.chunk_rows);
-    item.width = (item.valid + p.unit - 1) / p.unit * p.unit;
-    return count > 0;
-}
-
 /* The item of a number. False: there is nothing to do for it. */
 __device__ __forceinline__ bool f8_find_item(const f8_arguments &p, int number, int chunks, f8_item &item)
 {
     if (number < p.first_tiles) {
         item = f8_first_tile(p, number);
-        return f8_serve_first(p, item);
+        return moe_serve_first(p, item, p.chunk_rows, p.unit);
     }
     number -= p.first_tiles;
     item.dropped = 0;
@@ -144,7 +133,7 @@ __device__ void f8_feed_weights(const f8_arguments &p, f8_header &h, uint32_t ri
     if (!is_first) {
         while (!f8_find_item(p, number, chunks, item))
             number = atomicAdd(p.ticket, 1);
-    } else if (!f8_serve_first(p, item)) {
+    } else if (!moe_serve_first(p, item, p.chunk_rows, p.unit)) {
         item.dropped = 1;
         item.stages = filled;
     }

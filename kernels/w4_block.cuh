@@ -11,6 +11,7 @@
 
 #include "kernels/w4_decode.h"
 #include "kernels/w4_operand.cuh"
+#include "kernels/moe_items.cuh"
 #include "kernels/w4_ptx.cuh"
 
 constexpr int W4_ROWS = 256, W4_STEP_BYTES = W4_ROWS * 64; /* of a tile; bytes of weights of 128 columns */
@@ -138,15 +139,6 @@ __device__ __forceinline__ int w4_sum_place(int group, int eight, int thread)
     return (eight * W4_GROUPS + group) * 128 + thread;
 }
 
-/* A position in the ring or in the queue, and the parity of its round. */
-struct w4_turn {
-    int at, count;
-    uint32_t phase;
-    __device__ __forceinline__ void next()
-    {
-        if (++at == count)
-            at = 0, phase ^= 1;
-    }
-};
+using w4_turn = moe_turn;
 
 #endif

@@ -32,24 +32,13 @@ template <typename L> __device__ __forceinline__ w4_item w4_first_tile(const w4_
     return item;
 }
 
-/* Serves the expert's first chunk, without its entry of the table, which would be one more wait. False: no tokens. */
-template <typename L> __device__ __forceinline__ bool w4_serve_first(const w4_arguments &p, w4_item &item)
-{
-    const int count = p.routes.count[item.expert];
-    item.chunk = p.routes.first_chunk[item.expert];
-    item.row = p.routes.start[item.expert];
-    item.valid = min(count, L::MOST);
-    item.width = (item.valid + w4_unit(L::MOST) - 1) / w4_unit(L::MOST) * w4_unit(L::MOST);
-    return count > 0;
-}
-
 /* The item of a number. False: there is nothing to do for it. */
 template <typename L>
 __device__ __forceinline__ bool w4_find_item(const w4_arguments &p, int number, int chunks, w4_item &item)
 {
     if (number < p.first_tiles) {
         item = w4_first_tile<L>(p, number);
-        return w4_serve_first<L>(p, item);
+        return moe_serve_first(p, item, L::MOST, w4_unit(L::MOST));
     }
     number -= p.first_tiles;
     item.dropped = 0;
@@ -110,7 +99,7 @@ template <typename L> __device__ void w4_feed_weights(const w4_arguments &p, w4_
     if (!is_first) {
         while (!w4_find_item<L>(p, number, chunks, item))
             number = atomicAdd(p.ticket, 1);
-    } else if (!w4_serve_first<L>(p, item)) {
+    } else if (!moe_serve_first(p, item, L::MOST, w4_unit(L::MOST))) {
         item.dropped = 1;
         item.stages = filled;
     }
