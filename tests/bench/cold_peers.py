@@ -3,19 +3,21 @@
 """Cold starts of public loaders and of loadplan on one GPU: the same files, the same state of the caches, every byte on
 the device, from open to the last byte, set-up of pinned memory included, CUDA context and imports left out.
 
-    cold_peers.py --tools DIR --seconds N [--layers L] [--experts E] [--scratch DIR] [--out FILE]
+    cold_peers.py --tools DIR --seconds N [--layers L] [--experts E] [--part E] [--scratch DIR] [--out FILE]
 
 DIR holds loadplan, make_checkpoint, record_copies and bench_cold. The checkpoint is that of `make_checkpoint --kind
-nvfp4`: one tensor for each expert's projection, block scales and scalars beside it.
+nvfp4`: one tensor for each expert's projection, block scales and scalars beside it; on the disk one layer of --part
+experts.
 
   tensors  every tensor as it is in the checkpoint
   fused    copied into parameters of all experts, gate and up in one; destinations of the peers exist before the clock
            starts, loadplan's do not
 
-States: tmpfs; cache (ext4, read twice before); disk (the page cache emptied before every process, a part of the files).
-"buffered" is a loader with its setting for cached files. Every run is a process of its own, forked after the imports.
-Results are compared by position-sensitive sums with loadplan's. A second and third round follow while time lasts, those
-loaders first that the first round found fast. Needs root (to empty the cache), torch, and the loaders.
+States: tmpfs; cache (ext4, read twice before); disk (the page cache emptied before every process; each loader has a copy
+of the files of its own, since the host of a virtual disk keeps what was read before). "buffered" is a loader with its
+setting for cached files. Every run is a process of its own, forked after the imports. In the first round results are
+compared by position-sensitive sums with loadplan's. Two more rounds follow while time lasts, in other orders; what took
+longer than --slow seconds from memory is not run again. Needs root (to empty the cache), torch, and the loaders.
 """
 import argparse
 import glob
@@ -35,7 +37,9 @@ PEERS = {
     "fastsafetensors, buffered": ("fastsafetensors", {"FASTSAFETENSORS_ODIRECT": "0"}),
     "runai": ("runai", {"RUNAI_STREAMER_CONCURRENCY": "16"}),
 }
-ROWS = (("cache", "tensors"), ("tmpfs", "fused"), ("disk", "tensors"), ("cache", "fused"), ("tmpfs", "tensors"))
+ROWS = (("cache", "tensors"), ("cache", "fused"), ("tmpfs", "tensors"), ("tmpfs", "fused"), ("disk", "tensors"), ("disk", "fused"))
+DISK = ("loadplan", "safetensors", "instanttensor", "fastsafetensors", "runai")
+ROUNDS = 3
 EXPERT = re.compile(r"model\.layers\.(\d+)\.mlp\.experts\.(\d+)\.(gate|up|down)_proj\.(\w+)")
 HIDDEN, INTERMEDIATE = 4096, 2048
 
@@ -73,31 +77,36 @@ def place(out, name):
     return whole[half] if whole.dim() == 1 else whole[half * INTERMEDIATE : (half + 1) * INTERMEDIATE]
 
 
-def tensors_of(loader, files, keep):
+def entry_of(loader):
+    """What a loader is used by, imported."""
+    if loader == "safetensors":
+        from safetensors import safe_open as entry
+    elif loader == "instanttensor":
+        from instanttensor import safe_open as entry
+    elif loader == "fastsafetensors":
+        from fastsafetensors import ParallelLoader as entry
+    else:
+        from runai_model_streamer import SafetensorsStreamer as entry
+    return entry
+
+
+def tensors_of(loader, entry, files, keep):
     """Names and tensors as a loader hands them out; keep: they outlive the next one."""
     if loader == "safetensors":
-        from safetensors import safe_open
-
         for file in files:
-            with safe_open(file, "pt", device="cuda:0") as f:
+            with entry(file, "pt", device="cuda:0") as f:
                 for name in f.keys():
                     yield name, f.get_tensor(name)
     elif loader == "instanttensor":
-        from instanttensor import safe_open
-
-        with safe_open(files, framework="pt", device=0, copy=keep) as f:
+        with entry(files, framework="pt", device=0, copy=keep) as f:
             yield from f.tensors()
     elif loader == "fastsafetensors":
-        from fastsafetensors import ParallelLoader
-
-        yield from ParallelLoader(
+        yield from entry(
             None, files, device="cuda:0", nogds=True, use_tqdm_on_load=False, borrowed_tensors=not keep,
             accumulate_resident=keep,
         ).iterate_weights()
     else:
-        from runai_model_streamer import SafetensorsStreamer
-
-        with SafetensorsStreamer() as f:
+        with entry() as f:
             f.stream_files(files)
             for name, tensor in f.get_tensors():
                 yield name, tensor.to("cuda:0") if keep else tensor
@@ -123,12 +132,13 @@ def load(loader, mode, files, layers, experts, sums):
     """One load, in a process that ends after it."""
     import torch
 
+    entry = entry_of(loader)
     torch.cuda.init()
     torch.zeros(1, device="cuda:0")
     out = parameters(layers, experts) if mode == "fused" else {}
     torch.cuda.synchronize()
     begin = time.monotonic()
-    for name, tensor in tensors_of(loader, files, keep=mode == "tensors"):
+    for name, tensor in tensors_of(loader, entry, files, keep=mode == "tensors"):
         to = place(out, name) if mode == "fused" else None
         if to is None:
             out[name] = tensor.to("cuda:0", copy=True) if mode == "fused" else tensor
@@ -168,9 +178,9 @@ class Bench:
         self.a = a
         self.end = time.monotonic() + a.seconds
         self.out = open(a.out, "w") if a.out else None
-        self.results = {}
+        self.seconds = {}
         self.sums = {}
-        self.is_cached = False
+        self.wrong = 0
 
     def tool(self, name, *arguments):
         return subprocess.run([os.path.join(self.a.tools, name), *arguments], check=True, capture_output=True, text=True)
@@ -179,109 +189,134 @@ class Bench:
         self.tool("make_checkpoint", "-o", folder, "--kind", "nvfp4", "--layers", str(layers), "--hidden", str(HIDDEN),
                   "--intermediate", str(INTERMEDIATE), "--experts", str(experts), "--shards", "8")
 
+    def folder(self, state, loader):
+        if state == "disk":
+            return f"{self.a.scratch}/disk.{loader}"
+        return self.a.memory if state == "tmpfs" else self.a.scratch + "/ck"
+
+    def files(self, state, loader):
+        return sorted(glob.glob(self.folder(state, loader) + "/*.safetensors"))
+
     def record(self, folder, prefix):
         self.tool("record_copies", folder, f"{self.a.scratch}/{prefix}tensors.lpt")
         self.tool("loadplan", "record", "-q", "-f", "--checkpoint", folder, "--loader", "moe", "-o",
                   f"{self.a.scratch}/{prefix}fused.lpt")
 
-    def prepare(self, state, files):
-        if state == "disk":
-            with open("/proc/sys/vm/drop_caches", "w") as f:
-                f.write("3\n")
-            self.is_cached = False
-        elif state == "cache" and not self.is_cached:
-            for _ in range(2):
-                subprocess.run(["sh", "-c", "cat \"$@\" >/dev/null", "cat", *files], check=True)
-            self.is_cached = True
+    def read(self, files):
+        """Through the page cache, all files at once, twice: what was just written is slower at first."""
+        for _ in range(2):
+            subprocess.run(["xargs", "-n", "1", "-P", "8", "cat"], input="\n".join(files), text=True, check=True,
+                           stdout=subprocess.DEVNULL)
 
-    def ours(self, state, mode, folder, sums):
+    def set_up(self):
+        for loader in DISK:
+            self.make(self.folder("disk", loader), 1, self.a.part)
+        self.make(self.folder("cache", None), self.a.layers, self.a.experts)
+        self.make(self.folder("tmpfs", None), self.a.layers, self.a.experts)
+        self.record(self.folder("cache", None), "")
+        self.record(self.folder("disk", "loadplan"), "part.")
+        subprocess.run(["sync"], check=True)
+        self.read(self.files("tmpfs", None))
+
+    def ours(self, state, mode, sums):
         trace = f"{self.a.scratch}/{'part.' if state == 'disk' else ''}{mode}.lpt"
         more = ["--sums"] if sums else []
-        text = self.tool("bench_cold", trace, folder, "--starts", "1", *more).stdout
+        text = self.tool("bench_cold", trace, self.folder(state, "loadplan"), "--starts", "1", *more).stdout
         first = re.search(r"^first +([\d.]+) s", text, re.M)
         needed = re.search(r"([\d.]+) GB needed", text)
         found = dict(re.findall(r"^sum (\S+) (\w+)$", text, re.M))
         return {"s": float(first[1]), "bytes": float(needed[1]) * 1e9, "sums": found,
                 "link": float(re.search(r"link ([\d.]+)", text)[1])}
 
-    def run(self, state, mode, loader, folder, files, sums=False):
+    def peer(self, state, mode, loader, sums):
+        name, environment = PEERS[loader]
+        shape = (1, self.a.part) if state == "disk" else (self.a.layers, self.a.experts)
+        return in_process(environment, load, name, mode, self.files(state, loader), *shape, sums)
+
+    def compare(self, state, mode, loader, sums, line):
+        key = (state == "disk", mode)
+        if loader == "loadplan":
+            self.sums[key] = sums
+            return
+        known = self.sums.get(key, {})
+        line["compared"] = sum(n in known for n in sums)
+        line["wrong"] = sum(known.get(n, v) != v for n, v in sums.items())
+        self.wrong += line["wrong"] + (line["compared"] == 0)
+
+    def run(self, state, mode, loader, sums):
         if time.monotonic() > self.end:
             return
-        self.prepare(state, files)
-        if loader == "loadplan":
-            try:
-                r = self.ours(state, mode, folder, sums)
-            except subprocess.CalledProcessError as e:
-                r = {"error": e.stderr[:200]}
-        else:
-            name, environment = PEERS[loader]
-            r = in_process(environment, load, name, mode, files, self.a.layers, self.a.experts, sums)
-        key = (state, mode, loader)
+        if state == "disk":
+            with open("/proc/sys/vm/drop_caches", "w") as f:
+                f.write("3\n")
+        try:
+            r = self.ours(state, mode, sums) if loader == "loadplan" else self.peer(state, mode, loader, sums)
+        except subprocess.CalledProcessError as e:
+            r = {"error": e.stderr[:200]}
         line = {"state": state, "mode": mode, "loader": loader, **{k: v for k, v in r.items() if k != "sums"}}
         if r.get("sums"):
-            if loader == "loadplan":
-                self.sums[mode] = r["sums"]
-            else:
-                line["compared"] = sum(n in self.sums[mode] for n in r["sums"])
-                line["wrong"] = sum(self.sums[mode].get(n, v) != v for n, v in r["sums"].items())
-                line["bytes_of_all"] = r["bytes"]
+            self.compare(state, mode, loader, r["sums"], line)
         if "s" in r:
-            self.results.setdefault(key, []).append(r["s"])
-        print(json.dumps(line), flush=True)
+            self.seconds.setdefault((state, mode, loader), []).append(r["s"])
+        text = json.dumps(line)
         if self.out:
-            print(json.dumps(line), file=self.out, flush=True)
+            print(text, file=self.out, flush=True)
+        if "error" in r or line.get("wrong") or self.a.verbose:
+            print(text, flush=True)
 
-    def round(self, number, folder):
-        """One process for each row; after the first round only for those that it found fast."""
+    def round(self, number):
+        """One process for each row and loader; loadplan first where results are compared, else in turn."""
         for state, mode in ROWS:
-            files = sorted(glob.glob(folder[state] + "/*.safetensors"))
-            for loader in ("loadplan", *PEERS):
-                slow = self.results.get((state, mode, loader), [0])
-                if number > 0 and max(slow) > self.a.slow:
+            if mode == ROWS[0][1] and state == "cache":
+                self.read(self.files("cache", None))
+            loaders = list(DISK) if state == "disk" else ["loadplan", *PEERS]
+            for loader in loaders[number:] + loaders[:number]:
+                if state != "disk" and max(self.seconds.get((state, mode, loader), [0])) > self.a.slow:
                     continue
-                self.run(state, mode, loader, folder[state], files, sums=number == 0 and state == "tmpfs")
+                self.run(state, mode, loader, sums=number == 0 and (mode == "fused" or state == "tmpfs"))
 
-    def table(self, total):
-        for (state, mode, loader), seconds in self.results.items():
-            best = min(seconds)
-            print(f"{state:6} {mode:8} {loader:26} {total[state] / best / 1e9:6.2f} GB/s  best of {len(seconds)}: "
-                  + " ".join(f"{s:.3f}" for s in seconds))
+    def table(self):
+        for state, mode in ROWS:
+            row = {l: s for (st, m, l), s in self.seconds.items() if (st, m) == (state, mode)}
+            if "loadplan" not in row or len(row) == 1:
+                continue
+            total = sum(os.path.getsize(f) for f in self.files(state, "loadplan"))
+            for loader, seconds in sorted(row.items(), key=lambda x: min(x[1])):
+                print(f"{state:6} {mode:8} {loader:26} {total / min(seconds) / 1e9:6.2f} GB/s  "
+                      + " ".join(f"{s:.3f}" for s in seconds))
+            ours = row.pop("loadplan")
+            best = min(row.values(), key=min)
+            verdict = "first" if min(ours) < min(best) else "within the spread" if min(ours) <= max(best) else "BEHIND"
+            print(f"{state:6} {mode:8} loadplan is {verdict}: {min(ours):.3f} s, the best of others {min(best):.3f}")
+        print(f"{self.wrong} results differ")
 
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--tools", required=True)
-    p.add_argument("--seconds", type=float, default=250)
+    p.add_argument("--seconds", type=float, default=300)
     p.add_argument("--layers", type=int, default=2)
     p.add_argument("--experts", type=int, default=256)
-    p.add_argument("--slow", type=float, default=1.0, help="seconds beyond which one round is enough")
+    p.add_argument("--part", type=int, default=64)
+    p.add_argument("--slow", type=float, default=1.0)
     p.add_argument("--scratch", default="/tmp/cold_peers")
     p.add_argument("--memory", default="/dev/shm/cold_peers")
-    p.add_argument("--out")
+    p.add_argument("--verbose", action="store_true", help="print every run")
+    p.add_argument("--out", help="every run as a line of JSON")
     a = p.parse_args()
     os.makedirs(a.scratch, exist_ok=True)
     import torch  # noqa: F401  once for all children; the context is theirs
 
     b = Bench(a)
-    total = {}
-    folder = {"cache": a.scratch + "/ck", "tmpfs": a.memory, "disk": a.scratch + "/part"}
     try:
-        b.make(folder["disk"], 1, min(a.experts, 64))
-        b.make(folder["cache"], a.layers, a.experts)
-        writing = subprocess.Popen(["sync"])
-        b.make(folder["tmpfs"], a.layers, a.experts)
-        b.record(folder["cache"], "")
-        b.record(folder["disk"], "part.")
-        for _ in range(2):
-            subprocess.run(["sh", "-c", f"cat {a.memory}/*.safetensors >/dev/null"], check=True)
-        writing.wait()
-        total = {s: sum(os.path.getsize(f) for f in glob.glob(folder[s] + "/*.safetensors")) for s in folder}
-        for number in range(3):
-            b.round(number, folder)
+        b.set_up()
+        for number in range(ROUNDS):
+            b.round(number)
     finally:
-        b.table(total)
+        b.table()
         shutil.rmtree(a.scratch, ignore_errors=True)
         shutil.rmtree(a.memory, ignore_errors=True)
+    sys.exit(1 if b.wrong else 0)
 
 
 main()
