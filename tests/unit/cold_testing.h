@@ -120,6 +120,20 @@ static inline int cold_stat(void *context, int fd, lp_file_stat *out)
     return lp_io_default()->stat(NULL, fd, out);
 }
 
+/* Files through *f, whose payload_off stays. */
+static inline void cold_open_files(cold_faults *f, lp_io *io, lp_platform *platform)
+{
+    pthread_mutex_init(&f->lock, NULL);
+    f->fail_at = -1;
+    *io = *lp_io_default();
+    io->context = f;
+    io->open = cold_open;
+    io->close = cold_close;
+    io->pread = cold_pread;
+    io->stat = cold_stat;
+    *platform = (lp_platform){.io = io};
+}
+
 static inline void cold_world(world *w)
 {
     const int big = add_source(w, "z.big", LP_BF16, 1500, 2048),
@@ -210,15 +224,7 @@ static inline void cold_open_world(cold_bed *b, uint64_t seed, void (*make)(worl
     assert_non_null(mkdtemp(b->folder));
     snprintf(b->path, sizeof b->path, "%s/model.safetensors", b->folder);
     b->f.payload_off = write_world(&b->w, &b->p, b->path);
-    pthread_mutex_init(&b->f.lock, NULL);
-    b->f.fail_at = -1;
-    b->io = *lp_io_default();
-    b->io.context = &b->f;
-    b->io.open = cold_open;
-    b->io.close = cold_close;
-    b->io.pread = cold_pread;
-    b->io.stat = cold_stat;
-    b->platform = (lp_platform){.io = &b->io};
+    cold_open_files(&b->f, &b->io, &b->platform);
     assert_ok(&b->w, lp_checkpoint_open_with(&b->ck, b->folder, &b->platform, &b->w.err));
 }
 

@@ -445,15 +445,14 @@ static inline void free_image(const world *w, image *m)
 
 /* ---- files ---- */
 
-/* Writes the sources as one safetensors file, in their order, which is not that of their names; returns where the
- * payload begins. */
-static inline int64_t write_world(const world *w, const payload *p, const char *path)
+/* Writes some sources as one safetensors file, in this order; returns where the payload begins. */
+static inline int64_t write_sources(const world *w, const payload *p, const char *path, const int *which, int count)
 {
     char header[4096] = "{";
     size_t used = 1;
     int64_t off = 0;
-    for (int i = 0; i < w->nsource; i++) {
-        const source *s = &w->source[i];
+    for (int i = 0; i < count; i++) {
+        const source *s = &w->source[which[i]];
         used += (size_t)snprintf(header + used, sizeof header - used,
                                  "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[%lld,%lld],\"data_offsets\":[%lld,%lld]}",
                                  i > 0 ? "," : "", s->name, lp_dtype_name(s->dtype), (long long)s->shape[0],
@@ -467,10 +466,19 @@ static inline int64_t write_world(const world *w, const payload *p, const char *
     for (int i = 0; i < 8; i++)
         fputc((int)(used >> (8 * i) & 0xff), f);
     assert_int_equal(fwrite(header, 1, used, f), used);
-    for (int i = 0; i < w->nsource; i++)
-        assert_int_equal(fwrite(p->data[i], 1, (size_t)w->source[i].bytes, f), w->source[i].bytes);
+    for (int i = 0; i < count; i++)
+        assert_int_equal(fwrite(p->data[which[i]], 1, (size_t)w->source[which[i]].bytes, f), w->source[which[i]].bytes);
     assert_int_equal(fclose(f), 0);
     return (int64_t)(8 + used);
+}
+
+/* All of them, in their order, which is not that of their names. */
+static inline int64_t write_world(const world *w, const payload *p, const char *path)
+{
+    int all[SOURCES_MAX];
+    for (int i = 0; i < w->nsource; i++)
+        all[i] = i;
+    return write_sources(w, p, path, all, w->nsource);
 }
 
 /* ---- plans ---- */
