@@ -8,9 +8,9 @@ lp_status lp_cuda_calls(lp_device_calls *out, const char *name, bool captures, l
 {
     (void)out;
     (void)captures;
-    lp_fail(err, LP_E_UNSUPPORTED, "cannot use device '%s': this build has no CUDA", name);
+    lp_fail(err, LP_E_DEVICE, "cannot use device '%s': this build has only cpu", name);
     lp_hint(err, "build with -DLOADPLAN_CUDA=on, or bind to host memory");
-    return LP_E_UNSUPPORTED;
+    return LP_E_DEVICE;
 }
 
 void lp_cuda_calls_close(lp_device_calls *calls)

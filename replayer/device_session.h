@@ -69,7 +69,7 @@ typedef struct lp_device_calls {
                          uint8_t (*digest)[LP_VALUE_DIGEST_BYTES], void *stream, lp_error *err);
 } lp_device_calls;
 
-/* "cuda:0". LP_E_DEVICE: there is none. LP_E_UNSUPPORTED in builds without CUDA. */
+/* "cuda:0". LP_E_DEVICE: there is none, or the build is without CUDA. */
 lp_status lp_cuda_calls(lp_device_calls *out, const char *name, bool captures, lp_error *err);
 void lp_cuda_calls_close(lp_device_calls *calls);
 

@@ -12,7 +12,7 @@ enum { SHOWN_MAX = 10 };
 
 /* Totals over ranks, for the summary. */
 typedef struct totals {
-    int64_t read, written, ranges, tensors, nanoseconds, differing;
+    int64_t read, written, ranges, names, tensors, nanoseconds, differing;
     int64_t file_nanoseconds;                    /* that writing rank files took besides */
     int64_t needed, files, files_direct, pinned; /* of loads into device memory */
     int32_t readers;
@@ -228,6 +228,7 @@ static int replay_rank(lp_cli_job *job, int32_t rank, totals *t)
         t->read += load.reads.bytes_read;
         t->ranges += load.reads.ranges;
         t->written += load.report.bytes_written;
+        t->names += load.report.names_loaded;
         t->tensors += lp_cli_selected_count(job, lp_plan_rows(load.plan));
         t->nanoseconds += load.report.nanoseconds;
         t->needed += load.cold.bytes_needed;
@@ -265,10 +266,27 @@ static void summarise_device(const lp_cli_job *job, const totals *t, const char 
                    t->readers == 1 ? "" : "s", lp_format_bytes(pinned, t->pinned), end);
 }
 
+/* How much, and how fast: of bytes only where some were loaded. */
+static void summarise(const lp_cli_job *job, const totals *t, const char *end)
+{
+    char count[32], tensors[32], what[80];
+    const double seconds = (double)t->nanoseconds / 1e9;
+    if (job->mode == LP_META)
+        snprintf(what, sizeof what, "%s names, none of their bytes", lp_format_count(count, t->names));
+    else if (job->mode == LP_DUMMY)
+        snprintf(what, sizeof what, "dummy values in %.2f s", seconds);
+    else
+        snprintf(what, sizeof what, "%s in %.2f s (%.2f GB/s)", lp_format_bytes(count, t->written), seconds,
+                 seconds > 0 ? (double)t->written / 1e9 / seconds : 0.0);
+    lp_cli_summary(job->cli, "replay: %s; %d rank%s, %s tensor%s%s", what, job->rank_count,
+                   job->rank_count == 1 ? "" : "s", lp_format_count(tensors, t->tensors), t->tensors == 1 ? "" : "s",
+                   end);
+}
+
 static int replay_all(lp_cli_job *job)
 {
     totals t = {.read = 0};
-    char bytes[32], tensors[32], files[40] = "", end[96];
+    char files[40] = "", end[96];
     for (int32_t i = 0; i < job->rank_count; i++) {
         const int exit_code = replay_rank(job, job->rank[i], &t);
         if (exit_code != 0)
@@ -276,7 +294,6 @@ static int replay_all(lp_cli_job *job)
     }
     if (t.is_attached)
         return t.differing > 0 ? LP_EXIT_NO : 0;
-    const double seconds = (double)t.nanoseconds / 1e9;
     if (t.file_nanoseconds > 0)
         snprintf(files, sizeof files, "; files in %.2f s", (double)t.file_nanoseconds / 1e9);
     snprintf(end, sizeof end, "%s%s%s", files,
@@ -285,10 +302,7 @@ static int replay_all(lp_cli_job *job)
     if (job->device != NULL)
         summarise_device(job, &t, end);
     else
-        lp_cli_summary(
-            job->cli, "replay: %s in %.2f s (%.2f GB/s); %d rank%s, %s tensor%s%s", lp_format_bytes(bytes, t.written),
-            seconds, seconds > 0 ? (double)t.written / 1e9 / seconds : 0.0, job->rank_count,
-            job->rank_count == 1 ? "" : "s", lp_format_count(tensors, t.tensors), t.tensors == 1 ? "" : "s", end);
+        summarise(job, &t, end);
     return t.differing > 0 ? LP_EXIT_NO : 0;
 }
 

@@ -44,7 +44,7 @@ typedef struct lp_destinations lp_destinations;
 /* With `meta` no memory is taken: data and storage are NULL. The trace must outlive the result. */
 LP_API lp_status lp_destinations_allocate(lp_destinations **out, const lp_trace *trace, const lp_scope *scope,
                                           bool meta, const lp_platform *platform, lp_error *err);
-/* The same in the memory of a device ("cuda:0"): one block. LP_E_DEVICE; LP_E_UNSUPPORTED in builds without CUDA. */
+/* The same in the memory of a device ("cuda:0"): one block. LP_E_DEVICE, also in builds without CUDA. */
 LP_API lp_status lp_destinations_allocate_on(lp_destinations **out, const lp_trace *trace, const lp_scope *scope,
                                              const char *device, const lp_platform *platform, lp_error *err);
 LP_API const lp_destination_memory *lp_destinations_list(const lp_destinations *d, int64_t *count);
@@ -79,9 +79,9 @@ typedef struct lp_plan lp_plan;
 /* Binds the rows of `scope` to `dest`: recomputes the plan digest, then compares every destination by name, dtype,
  * shape, byte strides, place in its storage, storage size and (where known) layout. Writes nothing to the
  * destinations. LP_E_MISMATCH names the first mismatch in err->text and the others in err->hint, as far as they fit.
- * LP_E_STALE: the trace was recorded for another target. LP_E_DEVICE: no such device, or it has not enough memory: all
- * that sessions use there is taken here. LP_E_UNSUPPORTED: `device` in a build without CUDA. LP_E_UNKNOWN_NAME: the
- * trace has no such scope. A scope of all zeros means the only scope of the trace, or rank 0. The trace and the
+ * LP_E_STALE: the trace was recorded for another target. LP_E_DEVICE: no such device (there is none in a build
+ * without CUDA), or it has not enough memory: all that sessions use there is taken here. LP_E_UNKNOWN_NAME: the trace
+ * has no such scope. A scope of all zeros means the only scope of the trace, or rank 0. The trace and the
  * destination memory must outlive the plan; `dest` itself is not kept. options may be NULL. */
 LP_API lp_status lp_bind(lp_plan **out, const lp_trace *trace, const lp_scope *scope, const lp_destination_memory *dest,
                          int64_t ndest, const lp_bind_options *options, lp_error *err);

@@ -59,8 +59,8 @@ static lp_status open_rank(syncing *s, lp_error *err)
     const lp_scope *scope = lp_trace_scope_at(job->trace, lp_trace_scope_find(job->trace, s->rank));
     const char *name = lp_cli_text(job->cli, "device", "cpu"), *device = strcmp(name, "cpu") == 0 ? NULL : name;
     int64_t count, staging = 0, threads = 0, spill = 0;
-    if (!lp_cli_bytes(job->cli, "staging", 0, &staging) || !lp_cli_bytes(job->cli, "spill", 0, &spill) ||
-        !lp_cli_integer(job->cli, "threads", 0, 0, 256, &threads))
+    if (!lp_cli_bytes(job->cli, "staging", 0, &staging) || !lp_cli_integer(job->cli, "threads", 0, 0, 256, &threads) ||
+        (device != NULL && job->mode == LP_LAYERWISE && !lp_cli_bytes(job->cli, "spill", 0, &spill)))
         return lp_fail(err, LP_E_USAGE, "a number is out of its range");
     if (device != NULL && job->mode == LP_LAYERWISE && staging == 0)
         LP_TRY(enough_staging(s, &staging, err));
@@ -72,11 +72,8 @@ static lp_status open_rank(syncing *s, lp_error *err)
     else
         LP_TRY(lp_destinations_allocate_on(&s->load.memory, job->trace, scope, device, &s->platform, err));
     const lp_destination_memory *list = lp_destinations_list(s->load.memory, &count);
-    const lp_bind_options o = {.staging = staging,
-                               .threads = (int32_t)threads,
-                               .platform = &s->platform,
-                               .device = device,
-                               .spill = device == NULL ? 0 : spill};
+    const lp_bind_options o = {
+        .staging = staging, .threads = (int32_t)threads, .platform = &s->platform, .device = device, .spill = spill};
     LP_TRY(lp_bind(&s->load.plan, job->trace, scope, list, count, &o, err));
     const size_t tensors = (size_t)lp_plan_rows(s->load.plan)->ndest + 1;
     s->address = calloc(tensors, sizeof *s->address);

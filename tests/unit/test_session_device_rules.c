@@ -167,8 +167,8 @@ static void test_bind_says_what_does_not_fit(void **state)
     memory[1].data = b.live.data[1];
     assert_int_equal(
         lp_bind(&plan, b.w.trace, NULL, memory, b.w.ndest, &(lp_bind_options){.device = "cuda:0"}, &b.w.err),
-        LP_E_UNSUPPORTED);
-    assert_string_equal(b.w.err.text, "cannot use device 'cuda:0': this build has no CUDA");
+        LP_E_DEVICE);
+    assert_string_equal(b.w.err.text, "cannot use device 'cuda:0': this build has only cpu");
 #endif
     close_bed(&b);
 }
