@@ -105,11 +105,12 @@ demo: all ## record, check, compare, replay and verify real checkpoints
 	@cmake --build $(BUILD) -j $(JOBS) --target make_checkpoint scales_loader
 	@tests/demo/demo.sh $(BUILD)
 
-lint: ## formatting, shell scripts, house rules
+lint: ## formatting, shell scripts, workflows, house rules
 	@clang-format --dry-run -Werror $(SOURCES)
 	@if command -v shellcheck >/dev/null; then shellcheck -s bash -S warning $(SCRIPTS); else echo "shellcheck is not installed: skipped"; fi
 	@python3 tests/style/sources.py .
 	@python3 tests/style/dependency_direction.py .
+	@python3 tests/style/workflows.py .
 
 # gcc's analyser and clang-tidy read every C source of the program and the library; what they find is an error.
 # Left out: a call for memcpy_s, which no C library here has, and the order of fields by size.
