@@ -235,10 +235,13 @@ static void copy_rest(lp_rules *l)
     for (int64_t i = 0; i < lp_checkpoint_count(l->checkpoint) && !rules_failed(l); i++) {
         if (l->taken[i])
             continue;
+        const char *name = lp_checkpoint_at(l->checkpoint, i)->name;
+        if (name[0] == '\0') {
+            rules_fail(l, LP_E_UNSUPPORTED, name, "a tensor of the checkpoint has an empty name, a destination cannot");
+            return;
+        }
         const lp_tensor from = lp_source_index(l->r, i);
-        lp_copy(
-            rules_declare(l, lp_checkpoint_at(l->checkpoint, i)->name, lp_dtype_of(from), lp_dim(from), from.view.size),
-            from);
+        lp_copy(rules_declare(l, name, lp_dtype_of(from), lp_dim(from), from.view.size), from);
     }
 }
 

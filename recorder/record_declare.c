@@ -43,7 +43,7 @@ static lp_status fill_geometry(const lp_declaration *d, int64_t *stride, int64_t
     for (int i = d->ndim - 1; i >= 0; i--) {
         if (d->shape[i] < 0)
             return lp_fail(err, LP_E_ARGUMENT, "destination '%s' has a negative extent", d->name);
-        stride[i] = d->stride != NULL ? d->stride[i] : dense_bits / 8;
+        stride[i] = d->stride != NULL ? d->stride[i] : fits ? dense_bits / 8 : 0;
         if (stride[i] < 0)
             return lp_fail(err, LP_E_ARGUMENT, "destination '%s' has a negative stride", d->name);
         empty = empty || d->shape[i] == 0;
@@ -114,6 +114,10 @@ lp_tensor lp_declare_with_at(const char *file, int line, lp_recorder *r, const l
     if (r->misuse.code != LP_OK)
         return rec_invalid(r);
     lp_error err;
+    if (strlen(d->name) > LP_TEXT_BYTES_MAX)
+        return rec_misuse(file, line, r, LP_E_LIMIT,
+                          "the name of a destination has %zu bytes, more than %d: '%.100s...'", strlen(d->name),
+                          LP_TEXT_BYTES_MAX, d->name);
     if (lp_strings_find(&r->dest_names, d->name, strlen(d->name)) >= 0)
         return rec_misuse(file, line, r, LP_E_DUPLICATE, "destination '%s' is declared twice", d->name);
     if (!lp_grow(r->platform.alloc, (void **)&r->dest, &r->dest_capacity, r->dest_names.count + 1, sizeof *r->dest))

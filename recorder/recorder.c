@@ -300,7 +300,7 @@ lp_tensor lp_source_index_at(const char *file, int line, lp_recorder *r, int64_t
     lp_tensor t = {.recorder = r, .base = (uint32_t)index, .kind = LP_TENSOR_SOURCE};
     lp_error err;
     if (lp_view_contiguous(&t.view, c->dtype, c->ndim, c->shape, &err) != LP_OK)
-        return rec_misuse_error(file, line, r, &err);
+        return rec_misuse(file, line, r, err.code, "checkpoint tensor '%s': %s", c->name, err.text);
     return t;
 }
 

@@ -147,6 +147,9 @@ void lp_text_add(lp_text *t, const char *data, size_t bytes);
 void lp_text_format(lp_text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void lp_text_free(lp_text *t);
 
+/* Names of destinations, storages, layouts and groups, and texts of refusals, have no more bytes in a trace. */
+enum { LP_TEXT_BYTES_MAX = 4096 };
+
 /* Copies text with control characters, quotes of terminals and invalid UTF-8 escaped as \xNN; returns the whole length.
  */
 size_t lp_sanitise(char *out, size_t out_bytes, const char *text, size_t text_bytes);

@@ -15,7 +15,6 @@
 /* ---- limits on outside data ---- */
 
 enum {
-    LP_TEXT_BYTES_MAX = 4096, /* names of destinations, storages, layouts and groups; texts of refusals */
     LP_CONFIGURATION_BYTES_MAX = 1 << 20,
     LP_DEST_DIMS_MAX = 16, /* LP_VIEW_DIMS: a destination must be a view */
     LP_DERIVE_NODES_MAX = 65536,

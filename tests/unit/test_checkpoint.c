@@ -74,8 +74,11 @@ static void what_a_catalogue_refuses(void **state)
     const int64_t huge[3] = {INT64_MAX, 3, 0}, negative[1] = {-1}, odd[1] = {3}, bits[1] = {INT64_MAX};
     assert_int_equal(add(c, NULL, LP_U8, 0, NULL, &err), LP_E_ARGUMENT);
     assert_int_equal(add(c, "a", LP_U8, -1, odd, &err), LP_E_ARGUMENT);
-    assert_int_equal(add(c, "\xc0\x80", LP_U8, 0, NULL, &err), LP_E_CORRUPT);
-    assert_string_equal(err.text, "tensor name '\\xc0\\x80' is not UTF-8");
+    assert_int_equal(add(c, "\xff\xc0\x80", LP_U8, 0, NULL, &err), LP_E_CORRUPT);
+    assert_string_equal(err.text, "tensor name '\\xff\\xc0\\x80' is not UTF-8");
+    assert_int_equal(add(c, "\xc0", LP_U8, 0, NULL, &err), LP_E_CORRUPT);
+    assert_int_equal(add(c, "a\xc0\x80", LP_U8, 0, NULL, &err), LP_E_UNSUPPORTED);
+    assert_string_equal(err.text, "tensor 'a...' has a NUL in its name: this checkpoint cannot be recorded");
     assert_int_equal(add(c, "a", LP_DTYPE_NONE, 0, NULL, &err), LP_E_CORRUPT);
     assert_int_equal(add(c, "a", (lp_dtype)23, 0, NULL, &err), LP_E_CORRUPT);
     assert_int_equal(add(c, "a", LP_U8, 1, negative, &err), LP_E_CORRUPT);
