@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
+import pickle
 import threading
 from typing import Callable
 
@@ -29,6 +30,7 @@ class Case:
     approximate: bool = False  # own-class arithmetic: compared within ulps
     untouched: tuple = ()  # names that the loader declines
     undeclared: tuple = ()  # destinations that no trace can hold
+    after: Callable = lambda d: None  # what the loader does when all names have come
 
 
 CASES: list[Case] = []
@@ -608,3 +610,111 @@ def bounded_and_squared(d, name, w):
 @case({"w": (F32, (6,))}, {"w": (F32, (4, 6))}, "", derives=1)
 def added_to_a_uniform_constant(d, name, w):
     d["w"].data.copy_(torch.ones(4, 6) + w)
+
+
+# ---- computations
+
+
+@case({"w": (F32, (6, 4)), "v": (BF16, (2, 6, 4))}, {"w": (F32, (4, 6)), "v": (F32, (6, 2, 4)), "m": (F32, (6,))}, "", derives=3)
+def computes_on_permuted_views(d, name, w):
+    if name == "w":
+        d["w"].data.copy_(w.t() * 2)
+        d["m"].data.copy_((w.t() * 2).amax(0))
+    else:
+        d["v"].data.copy_(w.permute(1, 0, 2).float() * 0.5)
+
+
+@case({"w": (F32, (6, 4))}, {"w": (F32, (4, 6))}, "", derives=1)
+def chooses_by_a_permuted_comparison(d, name, w):
+    d["w"].data.copy_(torch.where(w.t() > 0.5, w.t(), w.t() * 3))
+
+
+@case({"w": (BF16, (64,)), "s": (F32, ())}, {k: (BF16, (64,)) for k in "abcdefgh"}, "", derives=8)
+def rounds_constants_as_torch_does(d, name, w):
+    d.setdefault("held", {})[name] = w
+    if len(d["held"]) == 2:
+        w, s = d["held"].pop("w"), d.pop("held")["s"]
+        for name, value in zip("abcdefgh", (w + 0.1, w - 0.3, 0.1 - w, w * 0.1, w / 448.1, w * s, s - w,
+                                            torch.where(w > 0.1, w, -w))):
+            d[name].data.copy_(value)
+
+
+@case({"a": (F32, (6, 4)), "b": (F32, (6, 4))}, {k: (F32, (6, 4)) for k in "abcd"} | {"z": (F32, (3,))}, "fill", derives=4)
+def foreach_computations(d, name, w):
+    d.setdefault("held", []).append(w)
+    if len(d["held"]) == 2:
+        held = d.pop("held")
+        products = torch._foreach_mul(held, [2.0, 3.0])
+        torch._foreach_neg_(products)
+        torch._foreach_copy_([d["a"].data, d["b"].data], products)
+        torch._foreach_copy_([d["c"].data, d["d"].data], torch._foreach_maximum(held, held[::-1]))
+        torch._foreach_zero_([d["z"].data])
+
+
+# ---- what adds, chooses or reads out of sight
+
+
+@case({"w": (F32, (3, 4)), "v": (F32, (2, 4))}, {"w": (F32, (6, 4)), "v": (F32, (6, 4))}, "",
+      refused={"w": "index_put_", "v": "put_"})
+def adds_to_what_is_there(d, name, w):
+    if name == "w":
+        d["w"].data.fill_(1.0)
+        d["w"].data.index_put_((torch.tensor([1, 3, 5]),), w, accumulate=True)  # refused
+    else:
+        d["v"].data[:2].copy_(w)
+        d["v"].data.put_(torch.tensor([1, 2]), torch.tensor([1.0, 2.0]), True)  # refused
+
+
+@case({"w": (F32, (4, 4))}, {"w": (F32, (4, 4))}, "", refused={"w": "index_put"})
+def adds_into_a_copy(d, name, w):
+    d["w"].data.copy_(torch.zeros(4, 4).index_put((torch.tensor([0, 2]),), w[:2], accumulate=True))  # refused
+
+
+@case({"i": (I64, (4,)), "w": (I64, (128,))}, {"w": (I64, (128,))}, "", refused={"i": "index_put_", "w": "index_put_"})
+def places_that_the_checkpoint_chooses(d, name, w):
+    if name == "i":
+        d["i"] = w
+    else:
+        d["w"].data.copy_(w)
+        d["w"].data.index_put_((d.pop("i"),), torch.tensor(7))  # refused
+
+
+@case({"w": (F32, (4, 6)), "v": (F32, (4, 6))}, {"w": (F32, (4, 6)), "v": (F32, (4, 6))}, "copy", refused={"w": "a read"})
+def through_pickle(d, name, w):
+    if name == "w":
+        w = pickle.loads(pickle.dumps(w))
+    d[name].data.copy_(w)  # refused
+
+
+@case({"w": (F32, (4,)), "v": (F32, (4,))}, {"w": (F32, (4,)), "v": (F32, (4,))}, "copy", refused={"w": "a read"})
+def numbers_that_torch_reads_itself(d, name, w):
+    if name == "w":
+        w = torch.tensor([w[0], w[1], w[2], w[3]])
+    d[name].data.copy_(w)  # refused
+
+
+# ---- copies
+
+
+@case({"w": (F32, (6, 4))}, {"w": (F32, (6, 4)), "z": (F32, (6, 4))}, "copy fill")
+def copies_are_not_the_source(d, name, w):
+    copied = w.to("cpu", copy=True)
+    copied.zero_()
+    d["z"].data.copy_(copied)
+    d["w"].data.copy_(w)
+
+
+@case({"w": (F32, (6, 4))}, {"w": (F32, (4, 6)), "r": (F32, (6, 4))}, "copy")
+def copies_of_views(d, name, w):
+    d["w"].data.copy_(torch.transpose_copy(torch.view_copy(w, (3, 8)).reshape(6, 4), 0, 1))
+    for i, row in enumerate(torch.unbind_copy(w)):
+        d["r"].data[5 - i].copy_(row)
+
+
+@case({"w": (F32, (6, 4))}, {"w": (F32, (6, 8)), "t": (F32, (4, 6))}, "copy fill")
+def constants_beside_it(d, name, w):
+    d["w"].data[:, :4].copy_(w)
+    d["w"].data[:, 4:].copy_(torch.tensor([0.0, 0.0, 1.0, 2.0]))
+    d["t"].data.t().copy_(w)
+    d["t"].data.t().masked_fill_(torch.eye(6, 4, dtype=torch.bool), 3.0)
+    d["t"].data[:, torch.tensor([1, 4])] = torch.arange(8.0).view(4, 2)

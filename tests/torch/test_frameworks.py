@@ -251,15 +251,15 @@ class Frameworks(unittest.TestCase):
         self.assertEqual([(row["destination"], row["kind"]) for row in recording.trace.rows], [("a", "copy")])
 
     def test_write_that_nothing_is_blamed_for(self):
-        """Constants after all names, of no stretches of equal elements: it is said, and not in the trace."""
-        save_file(self.two(), self.path)
-        model = self.blank()
+        """Constants after all names, of too many stretches of equal elements: it is said, and not in the trace."""
+        save_file({"a": torch.randn(64, 96)}, self.path)
+        model = Model(a=torch.zeros(64, 96))
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             with loadplan.capture(self.path, model) as recording:
                 model.load_state_dict(load_file(self.path))
                 recording.current = -1
-                model.a.data.t().copy_(torch.arange(24.0).view(6, 4))
+                model.a.data.t().copy_(torch.arange(6144.0).view(96, 64))
         self.assertEqual(len(recording.trace.unrecorded), 1)
         self.assertIn("not in the trace", str(caught[0].message))
 

@@ -50,11 +50,13 @@ class Loaders(unittest.TestCase):
         real = parameters(initial)
         for name in order:
             case.load(real, name, sources[name].clone())
+        case.after(real)
 
         recorded = parameters(initial)
         with loadplan.capture(path, recorded) as recording:
             for name, tensor in recording.weights():
                 case.load(recorded, name, tensor)
+            case.after(recorded)
         trace = recording.trace
         kinds = " ".join(sorted({row["kind"] for row in trace.rows}))
         self.assertEqual(kinds, case.kinds)

@@ -156,6 +156,37 @@ class Recording(unittest.TestCase):
         trace = loadplan.record(model.load_weights, self.path, model)
         self.assertEqual([row["kind"] for row in trace.rows], ["copy"])
 
+    def test_constants_of_a_meta_model(self):
+        """What a loader makes on the model's device has its values, though the model is on meta."""
+        def load(model, name, w):
+            rows = torch.full((2, 6), 3.0, device=model.w.device)
+            model.w.data.copy_(torch.cat([w, rows, torch.zeros_like(rows)]))
+        self.checkpoint(w=torch.randn(4, 6))
+        with torch.device("meta"):
+            model = Model(load, w=torch.zeros(8, 6))
+        trace = loadplan.record(model.load_weights, self.path, model)
+        self.assertEqual(trace.refusals, [])
+        self.assertEqual(sorted((row["kind"], row["bytes"]) for row in trace.rows), [("copy", "96"), ("fill", "48"), ("fill", "48")])
+
+    def test_rounding_is_the_devices(self):
+        """A GPU computes with Python's numbers as they are and divides by multiplying; a CPU rounds summands."""
+        def load(model, name, w):
+            model.a.data.copy_(w + 0.1)
+            model.b.data.copy_(w / 3)
+        self.checkpoint(w=torch.randn(8).bfloat16())
+
+        def constants(target):
+            blank = torch.zeros(8, dtype=torch.bfloat16)
+            model = Model(load, a=blank, b=blank)
+            trace = loadplan.record(model.load_weights, self.path, model, target=target)
+            nodes = "; ".join(row["nodes"] for row in trace.query("SELECT nodes FROM v_derives ORDER BY destination"))
+            return [(part.split()[0], int(part.split()[-1], 16)) for part in nodes.split("; ")
+                    if part.startswith(("const", "div", "mul"))]
+        def bits(value, dtype=torch.float32):
+            return torch.tensor(value).to(dtype).float().view(torch.int32).item()
+        self.assertEqual(constants(""), [("const", bits(0.1, torch.bfloat16)), ("const", bits(3.0)), ("div", 0)])
+        self.assertEqual(constants("sm90"), [("const", bits(0.1)), ("const", bits(1 / 3)), ("mul", 0)])
+
     def test_processing_after_loading(self):
         def load(model, name, w):
             model.s.data[int(name)] = w

@@ -71,6 +71,20 @@ def bits_of(value, dtype: torch.dtype) -> int:
     return int.from_bytes(bytes(data), "little")
 
 
+def memory_order(form: torch.Tensor) -> list[int]:
+    """The dimensions by falling stride: permuted so, a result of torch is row-major in its memory."""
+    return sorted(range(form.dim()), key=lambda d: (-form.stride(d), d))
+
+
+def in_memory_order(rec, form: torch.Tensor, dtype: torch.dtype | None = None) -> tuple[torch.Tensor, list[int], list[int]]:
+    """A row-major temporary for a result of that form, how operands are permuted for it, and how the temporary is permuted
+    to be the result. The library knows computed values in row-major order only."""
+    order = memory_order(form)
+    shape = [form.size(d) for d in order]
+    made = rec.storages.temporary_like(torch.empty(shape, dtype=dtype or form.dtype, device="meta"))
+    return made, order, [order.index(d) for d in range(len(order))]
+
+
 def runs_of(to: list[int], source: list[int]):
     """(first, count, to step, from step) of the longest stretches that go on in equal steps."""
     i, n = 0, len(to)
@@ -102,22 +116,42 @@ def slice_form(rec, tensor: torch.Tensor, dim: int, start: int, count: int, step
 
 def write_constant(rec, dst: torch.Tensor, src: torch.Tensor) -> None:
     """dst (tracked) becomes the known values of src: fills, when there are few different stretches of them."""
-    if src.device.type == "meta" or dst.numel() == 0:
+    if dst.numel() == 0 or rec.unseen(dst):
+        return  # src may be made of what was read unseen
+    if src.device.type == "meta":
+        rec.refuse_current("copy_", "writes a constant on the device meta, of no values", dst)
         return
     value = src.detach()
     if value.numel() == 1 or bool((value == value.reshape(-1)[:1]).all()):
         fill(rec, dst, value.reshape(-1)[:1])
         return
     flat = value.to(dst.dtype).expand(dst.shape).contiguous()
-    rows = flat.view(torch.uint8).reshape(flat.numel(), -1).to(torch.int64) if flat.dim() else flat
+    rows = flat.view(torch.uint8).reshape(flat.numel(), -1).to(torch.int64)
     changes = (rows[1:] != rows[:-1]).any(1).nonzero().reshape(-1) + 1
-    if len(changes) >= 4096 or not dst.is_contiguous():
+    if not fill_stretches(rec, dst, flat, [0, *changes.tolist(), flat.numel()]):
         rec.constant_unsayable(dst)
-        return
-    edges = [0, *changes.tolist(), flat.numel()]
-    values, line = flat.view(-1), dst.view(-1)
+
+
+_STRETCHES_MAX = 4096
+
+
+def fill_stretches(rec, dst: torch.Tensor, values: torch.Tensor, edges: list[int], chosen=None) -> bool:
+    """Fills the stretches between edges, counted in row-major order, of which chosen[first] holds; False: there are too
+    many. Where dst is no line they are cut at its rows."""
+    row = dst.numel() if dst.is_contiguous() else dst.size(-1)
+    edges = sorted({*edges, *range(0, dst.numel(), row)}) if len(edges) + dst.numel() // row <= _STRETCHES_MAX else ()
+    if not edges:
+        return False
+    rows = dst.view(1, -1) if dst.is_contiguous() else dst
+    outer, values = rows.shape[:-1], values.reshape(-1)
     for lo, hi in zip(edges, edges[1:]):
-        fill(rec, line[lo:hi], values[lo:lo + 1])
+        if chosen is None or chosen[lo]:
+            at, i = [], lo // row
+            for size in reversed(outer):
+                at.insert(0, i % size)
+                i //= size
+            fill(rec, rows[(*at, slice(lo % row, lo % row + hi - lo))], values[lo:lo + 1])
+    return True
 
 
 def fill(rec, dst: torch.Tensor, value) -> None:
@@ -184,6 +218,21 @@ def _foreach_copy_(rec, operation, args, kwargs):
         write(rec, dst, src)
 
 
+def _foreach(rec, operation, args, kwargs):
+    """_foreach_mul_(tensors, ..): mul_ of each of them."""
+    name = operation.overloadpacket.__name__.removeprefix("_foreach_")
+    rows = [[a[i] if isinstance(a, (list, tuple)) else a for a in args] for i in range(len(args[0]))]
+    kind = "default" if len(args) == 1 else "Tensor" if isinstance(rows[0][1], torch.Tensor) else "Scalar"
+    packet = getattr(aten, name, None)
+    one = getattr(packet, kind, None) or getattr(packet, "default", None)
+    if one is None or len(one._schema.arguments) < len(args) or all(
+            rec.storages.number_of(t) is None for t in tensors_of(args, kwargs)):
+        return refuse_all(rec, operation, args, kwargs)
+    handler = HANDLERS.get(one) or handler_of(one)
+    made = [handler(rec, one, tuple(row), kwargs) for row in rows]
+    return made if operation._schema.returns else None
+
+
 @handles("fill_.Scalar", "fill_.Tensor", "zero_")
 def _fill_(rec, operation, args, kwargs):
     dst, value = args[0], args[1] if len(args) > 1 else 0
@@ -196,8 +245,19 @@ def _fill_(rec, operation, args, kwargs):
     return dst
 
 
-@handles("index_copy_", "index_put_", "_index_put_impl_", "masked_scatter_", "scatter_.src", "put_", "index_fill_.int_Scalar",
-         "masked_fill_.Scalar", "masked_fill_.Tensor", "scatter_.value", "index_fill_.int_Tensor")
+# Which argument holds the values that are put; the others choose places.
+_PUTS = {"index_copy_": 3, "index_put_": 2, "_index_put_impl_": 2, "masked_scatter_": 2, "scatter_.src": 3, "put_": 2,
+         "index_fill_.int_Scalar": 3, "index_fill_.int_Tensor": 3, "masked_fill_.Scalar": 2, "masked_fill_.Tensor": 2,
+         "scatter_.value": 3}
+
+
+def adds(operation, args, kwargs) -> bool:
+    """Whether a put adds to what is there."""
+    at = [i for i, a in enumerate(operation._schema.arguments) if a.name == "accumulate"]
+    return any(args[i] if i < len(args) else kwargs.get("accumulate", False) for i in at)
+
+
+@handles(*_PUTS)
 def _put_(rec, operation, args, kwargs):
     """Writes to places that constants choose: the operation itself, run on numbers of elements, tells which go where."""
     dst, storages = args[0], rec.storages
@@ -205,7 +265,13 @@ def _put_(rec, operation, args, kwargs):
     loaded = [t for t in others if storages.is_loaded(t)]
     if not loaded and storages.number_of(dst) is None:
         return run(operation, args, kwargs)
-    if len(loaded) > 1 or any(t.dtype != dst.dtype for t in loaded) or dst.numel() > rec.PROBE_MAX:
+    values = _PUTS[operation.name().removeprefix("aten::")]
+    put = args[values] if values < len(args) else kwargs.get(operation._schema.arguments[values].name)
+    if any(t is not put or t.dtype != dst.dtype for t in loaded) or dst.numel() > rec.PROBE_MAX or (
+            adds(operation, args, kwargs)):
+        if not loaded and not storages.is_loaded(dst):
+            rec.refuse_current(operation.overloadpacket.__name__, "adds to what a destination holds", dst)
+            return dst
         return refuse_all(rec, operation, args, kwargs)
     if storages.number_of(dst) is None:
         adopt(rec, dst)
@@ -232,13 +298,11 @@ def put_constant(rec, operation, args, kwargs):
     for t in (before, after):
         operation(t, *args[1:], **kwargs)
     changed = (before.view(torch.uint8) == after.view(torch.uint8)).reshape(dst.numel(), -1).all(1)
-    edges = [0, *((changed[1:] != changed[:-1]).nonzero().reshape(-1) + 1).tolist(), dst.numel()]
-    if len(edges) > 4096 or not dst.is_contiguous():
-        return refuse_all(rec, operation, args, kwargs)
-    values, line = before.reshape(-1), dst.view(-1)
-    for lo, hi in zip(edges, edges[1:]):
-        if changed[lo]:
-            write_constant(rec, line[lo:hi], values[lo:hi])
+    rows = before.view(torch.uint8).reshape(dst.numel(), -1)
+    differs = (changed[1:] != changed[:-1]) | (rows[1:] != rows[:-1]).any(1)
+    if not rec.unseen(dst) and not fill_stretches(rec, dst, before, [0, *(differs.nonzero().reshape(-1) + 1).tolist(), dst.numel()],
+                                                  changed):
+        rec.constant_unsayable(dst)
     return dst
 
 
@@ -260,14 +324,12 @@ def _to_copy(rec, operation, args, kwargs):
     if not rec.storages.is_loaded(src):
         return run(operation, args, kwargs)
     form = form_of(operation, args, kwargs)
-    if form.dtype == src.dtype and form.stride() == src.stride():
-        return src.detach()  # to another device: the same bytes
-    made = rec.storages.temporary_like(form)
+    made, order, back = in_memory_order(rec, form)
     if form.dtype == src.dtype:
-        rec.storages.copy(made, src)
+        rec.storages.copy(made, src.permute(order))
     else:
-        rec.storages.cast(made, src)
-    return made
+        rec.storages.cast(made, src.permute(order))
+    return made.permute(back)
 
 
 def place(rec, made: torch.Tensor, part: torch.Tensor) -> None:
@@ -403,6 +465,24 @@ def _pad(rec, operation, args, kwargs):
     return made
 
 
+def _copied(view):
+    """view_copy() and its like: a view, then a clone."""
+    def handler(rec, operation, args, kwargs):
+        if not any(rec.storages.is_loaded(t) for t in tensors_of(args, kwargs)):
+            return run(operation, args, kwargs)
+        made = view(*args, **kwargs)
+        return tree_map(lambda t: _clone(rec, aten.clone.default, (t,), {"memory_format": torch.contiguous_format}), made)
+    return handler
+
+
+for _packet in dir(aten):
+    _view = getattr(aten, _packet.removesuffix("_copy"), None) if _packet.endswith("_copy") else None
+    for _overload in _view.overloads() if _view is not None else ():
+        _copy = getattr(getattr(aten, _packet), _overload, None)
+        if _copy is not None and any(r.alias_info is not None for r in getattr(_view, _overload)._schema.returns):
+            HANDLERS[_copy] = _copied(getattr(_view, _overload))
+
+
 # Operations that move elements to places that constants choose, and which of their arguments are moved.
 _MOVED = {"gather": (0,), "take": (0,), "masked_select": (0,), "rot90": (0,), "pixel_shuffle": (0,), "pixel_unshuffle": (0,),
           "channel_shuffle": (0,), "native_channel_shuffle": (0,), "narrow_copy": (0,), "unfold_copy": (0,),
@@ -433,6 +513,8 @@ def probe(rec, operation, args, kwargs):
     loaded = [t for t in tensors_of(args, kwargs) if storages.is_loaded(t)]
     if not loaded:
         return run(operation, args, kwargs)
+    if adds(operation, args, kwargs):
+        return refuse_all(rec, operation, args, kwargs)
     places = _MOVED[operation.name().removeprefix("aten::")]
     moved = tensors_of([args[i] for i in places if i < len(args)], {})
     dtype = loaded[0].dtype
@@ -448,8 +530,8 @@ def probe(rec, operation, args, kwargs):
         result = _on_numbers(operation, args, kwargs, numbers)
     except (RuntimeError, NotImplementedError):
         return refuse_all(rec, operation, args, kwargs)
-    made = storages.temporary_like(torch.empty_like(result, device="meta"), dtype)
-    chosen = result.reshape(-1)
+    made, order, back = in_memory_order(rec, result, dtype)
+    chosen = result.permute(order).reshape(-1)
     if bool((chosen == 0).any()):
         storages.fill(made, 0, rec.current)
     for t, own in numbers.values():
@@ -465,7 +547,7 @@ def probe(rec, operation, args, kwargs):
             for first, count, a, _ in list(runs_of(to.tolist(), to.tolist())):
                 at = to[first:first + count]
                 write_constant(rec, line[int(at[0]):int(at[-1]) + 1:max(a, 1)], values[source[first:first + count]])
-    return made
+    return made.permute(back)
 
 
 @handles("masked_fill.Scalar", "masked_fill.Tensor", "index_fill.int_Scalar", "index_fill.int_Tensor")
@@ -511,7 +593,9 @@ def refuse_all(rec, operation, args, kwargs, reason="is neither a view, a copy n
     if form is None:  # no geometry without values: what neutral values give
         storages.refuse(name, reason, loaded)
         rec.mark_read()
-        return tree_map(lambda x: _hold(rec, name, reason, loaded, x), run(operation, args, kwargs))
+        ran = run(operation, args, kwargs)
+        storages.memory.read_unseen(everywhere=True)  # it was just said
+        return tree_map(lambda x: _hold(rec, name, reason, loaded, x), ran)
     return tree_map(lambda x: _hold(rec, name, reason, loaded, x), form)
 
 
@@ -530,6 +614,7 @@ _PASS = {"_unsafe_view", "set_", "resize_", "is_pinned", "sym_size", "sym_stride
          "transpose_", "t_", "squeeze_", "unsqueeze_", "_nested_tensor_storage_offsets", "data"}
 # Only the form of what they are given counts.
 _LIKE = {"zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "randint_like", "new_zeros", "new_ones", "new_full"}
+_MAKE = {"zeros", "ones", "full", "arange", "eye", "linspace", "scalar_tensor"}
 _EMPTY = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted"}
 
 
@@ -540,6 +625,14 @@ def _pass(rec, operation, args, kwargs):
 @handles("lift_fresh")
 def _lift(rec, operation, args, kwargs):
     return run(operation, args, kwargs)  # no view, for a number that may have become this tensor
+
+
+def _make(rec, operation, args, kwargs):
+    """A constant for a model on meta has its values all the same."""
+    if rec.on_meta and (kwargs.get("device") or (args[0].device if isinstance(args[0], torch.Tensor) else None)) == torch.device(
+            "meta"):
+        kwargs = {**kwargs, "device": torch.device("cpu")}
+    return operation(*args, **kwargs)
 
 
 def _empty(rec, operation, args, kwargs):
@@ -590,8 +683,8 @@ def handler_of(operation):
         return _pass
     if packet in _EMPTY:
         return _empty
-    if packet in _LIKE:
-        return _pass
+    if packet in _LIKE or packet in _MAKE:
+        return _make if "device" in {a.name for a in schema.arguments} else _pass
     if any(a.is_out for a in schema.arguments):
         return _out
-    return refuse_all
+    return _foreach if packet.startswith("_foreach_") else refuse_all

@@ -142,6 +142,7 @@ class Recording:
         self.numbers = Numbers(self)
         self.yes: set[int] = set()  # storages of refused truth values whose neutral value is yes
         self._read: set[int] = set()  # names that were current when the host read values
+        self._target = target
         self._recorder, self._checkpoint = c.c_void_p(), c.c_void_p()
         self.storages: Storages | None = None
         self._modules: list[tuple[str, torch.nn.Module]] = []
@@ -281,6 +282,9 @@ class Recording:
         if index is None:
             raise LoadplanError(f"no checkpoint tensor '{name}'", "LP_E_UNKNOWN_NAME")
         with self.lock, torch._C._DisableTorchDispatch():
+            before = self._given.get(self.current)
+            if before is not None and self.storages.memory.was_read(raw_storage(before)):
+                self._refuse_unseen([raw_storage(before)])
             self.current = index
             made = self._given.get(index)
             if made is not None:
@@ -305,6 +309,16 @@ class Recording:
             return False
         return value.numel() <= 1 or bool((value == value.reshape(-1)[:1]).all())
 
+    @functools.cached_property
+    def on_gpu(self) -> bool:
+        """Whether arithmetic is that of torch on a GPU, which rounds Python numbers less."""
+        return self._target.startswith("sm") or any(t.device.type == "cuda" for t in self._declared.values())
+
+    @functools.cached_property
+    def on_meta(self) -> bool:
+        """Whether the model is on meta, so that what is made for its device is too."""
+        return bool(self._declared) and all(t.device.type == "meta" for t in self._declared.values())
+
     def mark_read(self, current: int | None = None) -> None:
         self._read.add(self.current if current is None else current)
 
@@ -315,6 +329,19 @@ class Recording:
         self.mark_read()
         loaded = [t for t in operands if isinstance(t, torch.Tensor) and self.storages.is_loaded(t)]
         self.storages.refuse(operation, "reads values on the host", loaded)
+
+    def _refuse_unseen(self, storages, dst: torch.Tensor | None = None) -> None:
+        read = [torch.empty(0, dtype=torch.uint8).set_(storage) for storage in storages]
+        self.mark_read()
+        self.storages.refuse("a read", "reads values by no operation of torch, before this line", read, dst)
+
+    def unseen(self, dst: torch.Tensor | None = None, everywhere: bool = False) -> bool:
+        """Refuses the names of stand-ins that something read which no operation shows, such as pickle or compiled code."""
+        with torch._C._DisableTorchDispatch():
+            read = self.storages.memory.read_unseen(everywhere)
+            if read:
+                self._refuse_unseen(read, dst)
+        return bool(read)
 
     def refuse_current(self, operation: str, reason: str, dst: torch.Tensor) -> None:
         if self.current >= 0:
@@ -414,6 +441,7 @@ class Recording:
         try:
             if kind is None:
                 self.numbers.end()
+                self.unseen(everywhere=True)
                 with torch._C.DisableTorchFunctionSubclass():
                     self._rebound()
                 for name in self._optional:

@@ -10,6 +10,7 @@ loader that asks for the device down its ordinary branch.
 from __future__ import annotations
 
 import bisect
+import contextlib
 import ctypes as c
 import mmap
 import os
@@ -58,7 +59,8 @@ def torch_form(tensor: CheckpointTensor) -> tuple[torch.dtype, list[int]]:
 
 
 class Memory:
-    """Reserved address space, cut into tensors. Nothing is read or written there, so no page of it is ever used."""
+    """Reserved address space, cut into tensors, each with pages of its own. Nothing is read or written there, so no page of
+    it is ever used; one that is says that something read a stand-in which no operation shows."""
 
     _CHUNK = 1 << 30
     _FLAGS = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000)
@@ -66,34 +68,83 @@ class Memory:
     def __init__(self):
         self._map, self._used, self._size = None, 0, 0
         self._begins: list[int] = []  # addresses of chunks
-        self._chunks: dict[int, tuple[list[int], list[torch.UntypedStorage]]] = {}  # by address: what lies in it, where
+        # by address: the chunk, what lies in it, where
+        self._chunks: dict[int, tuple[mmap.mmap, list[int], list[torch.UntypedStorage]]] = {}
+        self._mincore = getattr(c.CDLL(None), "mincore", None)
+
+    def _chunk(self, size: int) -> None:
+        self._map, self._used, self._size = mmap.mmap(-1, size, flags=self._FLAGS), 0, size
+        if hasattr(mmap, "MADV_NOHUGEPAGE"):
+            with contextlib.suppress(OSError):  # a kernel without huge pages
+                self._map.madvise(mmap.MADV_NOHUGEPAGE)
+        begin = torch.frombuffer(self._map, dtype=torch.uint8).data_ptr()
+        bisect.insort(self._begins, begin)
+        _, self._starts, self._storages = self._chunks[begin] = (self._map, [], [])
+        if self._mincore is not None and self._used_pages(begin, mmap.PAGESIZE):
+            self._mincore = None  # a system that calls all pages used
 
     def storage(self, count: int) -> torch.UntypedStorage:
         if count == 0:
             return torch.UntypedStorage(0)
         if self._used + count > self._size:
-            self._size = max(self._CHUNK, count)
-            self._map, self._used = mmap.mmap(-1, self._size, flags=self._FLAGS), 0
-            begin = torch.frombuffer(self._map, dtype=torch.uint8).data_ptr()
-            bisect.insort(self._begins, begin)
-            self._starts, self._storages = self._chunks[begin] = ([], [])
+            self._chunk(max(self._CHUNK, -(-count // mmap.PAGESIZE) * mmap.PAGESIZE))
         made = torch.frombuffer(self._map, dtype=torch.uint8, count=count, offset=self._used).untyped_storage()
         self._starts.append(self._used)
         self._storages.append(made)
-        self._used += -(-count // 64) * 64
+        self._used += -(-count // mmap.PAGESIZE) * mmap.PAGESIZE
         return made
 
-    def at(self, address: int) -> tuple[torch.UntypedStorage, int] | None:
-        """The stand-in whose memory holds an address, and how far inside: what came out of torch and back again."""
+    def _find(self, address: int) -> tuple[int, int] | None:
+        """The chunk's address and which of its storages holds an address."""
         chunk = bisect.bisect_right(self._begins, address) - 1
         if chunk < 0:
             return None
         begin = self._begins[chunk]
-        starts, storages = self._chunks[begin]
+        _, starts, storages = self._chunks[begin]
         i = bisect.bisect_right(starts, address - begin) - 1
-        if i < 0 or address - begin - starts[i] >= storages[i].nbytes():
+        return (begin, i) if i >= 0 and address - begin - starts[i] < storages[i].nbytes() else None
+
+    def at(self, address: int) -> tuple[torch.UntypedStorage, int] | None:
+        """The stand-in whose memory holds an address, and how far inside: what came out of torch and back again."""
+        found = self._find(address)
+        if found is None:
             return None
+        begin, i = found
+        _, starts, storages = self._chunks[begin]
         return storages[i], address - begin - starts[i]
+
+    def _used_pages(self, begin: int, size: int) -> list[int]:
+        """Offsets of the pages of [begin, begin + size) that somebody read or wrote."""
+        count = -(-size // mmap.PAGESIZE)
+        state = c.create_string_buffer(count)
+        if count == 0 or self._mincore(c.c_void_p(begin), c.c_size_t(size), state) != 0 or not any(state.raw):
+            return []
+        return [i * mmap.PAGESIZE for i, used in enumerate(state.raw) if used & 1]
+
+    def was_read(self, storage: torch.UntypedStorage) -> bool:
+        """Whether something read this stand-in since the last call."""
+        if self._mincore is None or storage.nbytes() == 0 or not self._used_pages(storage.data_ptr(), storage.nbytes()):
+            return False
+        found = self._find(storage.data_ptr())
+        if found is not None:
+            begin, i = found
+            chunk, starts, _ = self._chunks[begin]
+            chunk.madvise(mmap.MADV_DONTNEED, starts[i], -(-storage.nbytes() // mmap.PAGESIZE) * mmap.PAGESIZE)
+        return True
+
+    def read_unseen(self, everywhere: bool = False) -> list[torch.UntypedStorage]:
+        """The stand-ins of the newest chunk, or of all, that something read since the last call."""
+        if self._mincore is None or self._map is None:
+            return []
+        found = []
+        for begin, (chunk, starts, storages) in self._chunks.items():
+            if (everywhere or chunk is self._map) and starts:
+                size = starts[-1] + storages[-1].nbytes()
+                pages = self._used_pages(begin, size)
+                found += [storages[i] for i in sorted({bisect.bisect_right(starts, page) - 1 for page in pages})]
+                if pages:
+                    chunk.madvise(mmap.MADV_DONTNEED)
+        return found
 
 
 raw_storage = torch._C.TensorBase.untyped_storage

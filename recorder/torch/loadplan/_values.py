@@ -5,11 +5,44 @@ from __future__ import annotations
 
 import torch
 
-from ._operations import HANDLERS, aten, form_of, handles, probe, refuse_all, run, tensors_of, write
+from ._operations import HANDLERS, aten, form_of, handles, in_memory_order, probe, refuse_all, run, tensors_of, write
 
 MAX, MIN, ADD, SUB, MUL, DIV, NEG, RECIPROCAL, SQRT, MAXIMUM, MINIMUM, ABS, WHERE, GREATER, EQUAL, EXP, LOG = (
     16, 17, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 44, 45, 96, 97)
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+
+
+_ROUNDED = (torch.bfloat16, torch.float16)
+_AMBIGUOUS = "computes with a scalar of another dtype, which devices round differently"
+
+
+def common_dtype(values) -> torch.dtype:
+    """What torch computes in: scalars, Python's and those of no dimensions, do not widen it."""
+    return torch.result_type(*values) if len(values) == 2 else values[0].dtype
+
+
+def constant(rec, op, at: int, value: float, dtype: torch.dtype) -> float:
+    """A Python number as torch computes with it in `dtype`: on a CPU rounded to it, but for factors and divisors; on a GPU
+    only compared ones are."""
+    if dtype not in _ROUNDED or (op in (ADD, SUB, MUL, DIV) and (rec.on_gpu or (op in (MUL, DIV) and at == 1))):
+        return value
+    return float(torch.tensor(value, dtype=dtype))
+
+
+def of_dtype(rec, op, at: int, t: torch.Tensor, dtype: torch.dtype) -> torch.Tensor | None:
+    """A loaded operand, of no dimensions when it is wider than `dtype`; None when it cannot be told what torch does."""
+    if t.dtype == dtype or torch.promote_types(t.dtype, dtype) == dtype:
+        return t
+    if op in (ADD, SUB, MUL, DIV) and rec.on_gpu:
+        return None  # rounded when it is on the GPU, not when it is on the host
+    return t if op in (MUL, DIV) and at == 1 else HANDLERS[aten._to_copy.default](rec, aten._to_copy.default, (t,), {"dtype": dtype})
+
+
+def _known(t: torch.Tensor) -> float | None:
+    """The value of a constant that is the same everywhere."""
+    if t.numel() == 0 or t.device.type == "meta" or not bool((t == t.reshape(-1)[:1]).all()):
+        return None
+    return float(t.reshape(-1)[0])
 
 
 def compute(rec, operation, args, kwargs, op, operands=None, dims=0):
@@ -22,20 +55,41 @@ def compute(rec, operation, args, kwargs, op, operands=None, dims=0):
         t.dtype in _FLOATS if isinstance(t, torch.Tensor) else isinstance(t, (int, float)) for t in values)
     if not sayable:
         return refuse_all(rec, operation, args, kwargs)
+    dtype = common_dtype(values)
     for i, t in enumerate(operands):
-        if not isinstance(t, torch.Tensor) or rec.storages.is_loaded(t):
-            continue
-        if t.numel() == 0 or t.device.type == "meta" or not bool((t == t.reshape(-1)[:1]).all()):
+        if op == WHERE and i == 0:
+            continue  # the condition
+        if not isinstance(t, torch.Tensor):
+            operands[i] = constant(rec, op, i, float(t), dtype)
+        elif rec.storages.is_loaded(t):
+            operands[i] = of_dtype(rec, op, i, t, dtype)
+        elif (value := _known(t)) is None:
             return refuse_all(rec, operation, args, kwargs)
-        operands[i] = float(t.reshape(-1)[0])
+        else:
+            operands[i] = float(torch.tensor(value, dtype=dtype))
+            if operands[i] != value and value == value and t.dim() == 0 and op in (ADD, SUB, MUL, DIV):
+                operands[i] = constant(rec, op, i, value, dtype) if not rec.on_gpu else None
+        if operands[i] is None:
+            return refuse_all(rec, operation, args, kwargs, _AMBIGUOUS)
+    if op == DIV and rec.on_gpu and not isinstance(operands[1], torch.Tensor):
+        if operands[1] == 0:
+            return refuse_all(rec, operation, args, kwargs)
+        op, operands = MUL, [operands[0], float(1 / torch.tensor(operands[1], dtype=torch.float32))]  # as CUDA's does
     if all(t.shape != form.shape for t in operands if isinstance(t, torch.Tensor)) and not dims and op not in (MAX, MIN):
         at = next(i for i, t in enumerate(operands) if isinstance(t, torch.Tensor) and rec.storages.is_loaded(t))
         operands[at] = operands[at].expand(form.shape)  # a constant gave the shape
     if rec.values_were_read_elsewhere() and any(not isinstance(t, torch.Tensor) for t in operands):
         return refuse_all(rec, operation, args, kwargs)  # the constant may depend on what was read
-    made = rec.storages.temporary_like(form)
-    rec.storages.compute(op, made, operands, dims)
-    return made
+    if op in (MAX, MIN):
+        made = rec.storages.temporary_like(torch.empty(form.shape, dtype=form.dtype, device="meta"))
+        rec.storages.compute(op, made, operands, dims)
+        return made
+    made, order, back = in_memory_order(rec, form)
+    if order != sorted(order):
+        operands = [t if not isinstance(t, torch.Tensor) else t.reshape(()) if t.numel() == 1 else
+                    t.expand(form.shape).permute(order) for t in operands]
+    rec.storages.compute(op, made, operands)
+    return made.permute(back)
 
 
 @handles("where.self")
