@@ -19,7 +19,14 @@ void rec_add_write(lp_recorder *r, const rec_write *w)
 void rec_put(const char *file, int line, lp_recorder *r, const lp_tensor *dst, const rec_piece *piece, int64_t src_off,
              int64_t dst_off)
 {
+    lp_error err;
     if (dst->kind == LP_TENSOR_DEST) {
+        const bool comes_first = piece->is_fill && piece->name == LP_NAME_BEGIN;
+        if ((comes_first || r->dest[dst->base].is_computed) &&
+            rec_trim_writes(r, dst->base, piece->map, dst_off, !comes_first, &err) != LP_OK) {
+            rec_misuse_error(file, line, r, &err);
+            return;
+        }
         const rec_write w = {.map = piece->map,
                              .src_off = src_off,
                              .dst_off = dst_off,
@@ -33,7 +40,6 @@ void rec_put(const char *file, int line, lp_recorder *r, const lp_tensor *dst, c
         rec_add_write(r, &w);
         return;
     }
-    lp_error err;
     rec_piece moved = *piece;
     if (src_off != 0 || dst_off != 0) {
         const lp_map *map = NULL;

@@ -265,25 +265,27 @@ static lp_status resolve_in_place(lp_recorder *r, uint32_t root, uint32_t dest, 
     return status;
 }
 
-/* What the derive writes, nothing before it does. */
-static lp_status trim_earlier(lp_recorder *r, uint32_t dest, const lp_map *out, lp_error *err)
+lp_status rec_trim_writes(lp_recorder *r, uint32_t dest, const lp_map *out, int64_t shift, bool derives_only,
+                          lp_error *err)
 {
+    const int64_t lo = out->dst_lo + shift, hi = out->dst_hi + shift;
     for (uint32_t i = r->dest[dest].last_write; i != LP_NONE; i = r->write[i].previous) {
         rec_write *w = &r->write[i];
         const lp_map *rest = NULL;
-        if (w->kind == REC_DROPPED || w->map->dst_lo + w->dst_off >= out->dst_hi ||
-            out->dst_lo >= w->map->dst_hi + w->dst_off)
+        if (w->kind == REC_DROPPED || (derives_only && w->kind != REC_DERIVE) || w->map->dst_lo + w->dst_off >= hi ||
+            lo >= w->map->dst_hi + w->dst_off)
             continue;
-        LP_TRY(lp_map_subtract(&rest, w->map, out, -w->dst_off, r->platform.alloc, err));
+        LP_TRY(lp_map_subtract(&rest, w->map, out, shift - w->dst_off, r->platform.alloc, err));
         rest = rec_own(r, rest);
         if (rest == NULL)
             return lp_fail_memory(err);
         w->map = rest;
-        if (rest->nbox > 0)
-            continue;
-        if (w->kind == REC_DERIVE)
-            r->derive[w->name].dropped = true;
-        w->kind = REC_DROPPED;
+        if (w->kind == REC_DERIVE) {
+            r->derive[w->name].map = rest;
+            r->derive[w->name].dropped = rest->nbox == 0;
+        }
+        if (rest->nbox == 0)
+            w->kind = REC_DROPPED;
     }
     return LP_OK;
 }
@@ -355,7 +357,7 @@ void rec_copy_value(const char *file, int line, lp_tensor dst, lp_tensor value, 
     if (status == LP_OK && in_place)
         status = resolve_in_place(r, value.base, dst.base, out, &err);
     if (status == LP_OK && in_place)
-        status = trim_earlier(r, dst.base, out, &err);
+        status = rec_trim_writes(r, dst.base, out, 0, false, &err);
     if (status != LP_OK) {
         rec_copy_failed(file, line, dst, whole, &err);
         return;
@@ -369,6 +371,7 @@ void rec_copy_value(const char *file, int line, lp_tensor dst, lp_tensor value, 
                          .dest = dst.base,
                          .provenance = provenance,
                          .kind = REC_DERIVE};
+    r->dest[dst.base].is_computed = true;
     rec_add_write(r, &w);
 }
 

@@ -167,10 +167,10 @@ static lp_tensor value_tensor(const char *file, int line, lp_mirror *m, const lp
 {
     lp_recorder *r = m->recorder;
     const mirror_storage *s = &m->storage[g->storage];
-    if (s->is_condition) {
-        if (g->dtype == LP_BOOL && mirror_is_whole(m, g))
-            return rec_value_tensor(file, line, r, s->base, (int)g->ndim, g->extent);
-        return rec_misuse(file, line, r, LP_E_UNSUPPORTED, "a view of a comparison");
+    if (s->is_condition && g->dtype == LP_BOOL) {
+        lp_strided numbers = *g;
+        numbers.dtype = LP_F32;
+        return strided_tensor(file, line, m, &numbers, LP_TENSOR_VALUE, s->base, 0);
     }
     if (g->dtype != r->value[s->base].node.dtype)
         return rec_misuse(file, line, r, LP_E_UNSUPPORTED, "other bytes of a computed value");

@@ -65,6 +65,8 @@ lp_status lp_mirror_compute(lp_mirror *m, const char *file, int line, lp_op op, 
     lp_tensor t[3], was[3];
     if (count < 1 || count > 3 || dst->storage < 0 || dst->storage >= m->storages)
         return lp_fail(err, LP_E_ARGUMENT, "an operation of %d operands", count);
+    if (!mirror_is_whole(m, dst))
+        return lp_fail(err, LP_E_ARGUMENT, "a result that is not row-major");
     const int64_t refusals = r->refusal_count;
     for (int i = 0; i < count; i++) {
         t[i] = arg[i] != NULL ? mirror_tensor(file, line, m, arg[i]) : lp_constant(r, (float)constant[i]);

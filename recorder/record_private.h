@@ -48,6 +48,7 @@ typedef struct rec_destination {
     lp_view view;
     int64_t bytes;       /* of the storage, from element [0, ..., 0] on */
     uint32_t last_write; /* LP_NONE: none */
+    bool is_computed;    /* a derive has written to it */
 } rec_destination;
 
 /* Bytes of a temporary (or of a destination that is copied from) and where they come from; absolute map. */
@@ -219,6 +220,10 @@ void rec_copy_pieces(const char *file, int line, lp_tensor dst, lp_tensor src);
  * the names that t reads. */
 int64_t rec_value_of(const char *file, int line, lp_tensor t);
 
+/* A view of a value as a node of its own, row-major: in record_value_view.c. LP_E_UNSUPPORTED and LP_E_LIMIT say what
+ * cannot be viewed. */
+lp_status rec_view_value(lp_recorder *r, lp_tensor t, uint32_t *made, lp_error *err);
+
 /* A node of `count` elements; -1 when out of memory. */
 int64_t rec_add_value(lp_recorder *r, const rec_value *value);
 
@@ -229,6 +234,12 @@ lp_tensor rec_value_tensor(const char *file, int line, lp_recorder *r, int64_t n
 
 /* dst becomes a value. in_place: what dst itself held before is read through the copies that wrote it. */
 void rec_copy_value(const char *file, int line, lp_tensor dst, lp_tensor value, bool in_place);
+
+/* Takes the bytes that `out`, moved by `shift`, writes out of what was written to the destination so far: the later
+ * write counts. Needed where an order of names cannot say so: beside derives, and before a fill that comes first in a
+ * load. */
+lp_status rec_trim_writes(lp_recorder *r, uint32_t dest, const lp_map *out, int64_t shift, bool derives_only,
+                          lp_error *err);
 
 /* The nodes below `root` in a row, inputs numbered; arrays belong to the scope. */
 lp_status rec_flatten_value(lp_recorder *r, uint32_t root, lp_derive *out, lp_error *err);

@@ -110,9 +110,14 @@ int64_t rec_value_of(const char *file, int line, lp_tensor t)
         node = t.base;
         if (!lp_view_is_contiguous(&t.view) || t.view.offset_bits != 0 || t.view.dtype != base->dtype ||
             lp_view_count(&t.view) != base->count) {
-            rec_refuse_tensor(file, line, t, rec_invalid(r), "compute",
-                              "computes on a view of a computed value: take the view before");
-            return -1;
+            uint32_t viewed;
+            lp_error err;
+            const lp_status status = rec_view_value(r, t, &viewed, &err);
+            if (status != LP_OK) {
+                rec_copy_failed(file, line, rec_invalid(r), t, &err);
+                return -1;
+            }
+            node = viewed;
         }
     } else {
         node = add_input(file, line, t);

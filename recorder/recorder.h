@@ -379,8 +379,9 @@ LP_API lp_status lp_mirror_fill(lp_mirror *m, const char *file, int line, const 
 LP_API lp_status lp_mirror_move(lp_mirror *m, const char *file, int line, const lp_strided *dst, const lp_strided *src,
                                 int64_t count, const int64_t *to, const int64_t *from, lp_error *err);
 
-/* The fresh temporary `dst` becomes `op` of `count` operands, one where arg[i] is NULL being constant[i]. Reductions
- * are over the dimensions in the bits of `dims` (0: all). dst is F32, BF16 or F16; BOOL for the comparisons. */
+/* The fresh temporary `dst`, row-major, becomes `op` of `count` operands, one where arg[i] is NULL being constant[i].
+ * Reductions are over the dimensions in the bits of `dims` (0: all). dst is F32, BF16 or F16; BOOL for the comparisons.
+ */
 LP_API lp_status lp_mirror_compute(lp_mirror *m, const char *file, int line, lp_op op, const lp_strided *dst, int count,
                                    const lp_strided *const *arg, const double *constant, uint32_t dims, lp_error *err);
 
