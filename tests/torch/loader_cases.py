@@ -651,6 +651,38 @@ def foreach_computations(d, name, w):
         torch._foreach_zero_([d["z"].data])
 
 
+@case({"w": (F8, (6, 4)), "s": (F32, (6, 1))}, {"k": (BF16, (2, 4, 2)), "v": (BF16, (2, 1, 4)), "m": (F32, (2,))}, "", derives=3)
+def views_of_a_computed_value(d, name, w):
+    """As the absorbed weights of latent attention: scaled, split by heads, transposed."""
+    d.setdefault("held", {})[name] = w
+    if len(d["held"]) == 2:
+        held = d.pop("held")
+        scaled = (held["w"].float() * held["s"]).to(BF16)
+        k, v = scaled.unflatten(0, (2, 3)).split([2, 1], dim=1)
+        d["k"].data.copy_(k.transpose(1, 2).contiguous())
+        d["v"].data.copy_(v.contiguous())
+        d["m"].data.copy_(-scaled.float().amax(1)[::3])
+
+
+def _zeroes_its_last_rows(d):
+    d["w"].data[4:].zero_()
+    d["s"].data[0].fill_(2.0)
+    d["n"].data[:2].copy_(d["w"].data[:2])
+
+
+@case({"w": (F32, (6, 4)), "s": (F32, (6, 4)), "n": (F32, (6, 4))}, {"w": (F32, (6, 4)), "s": (F32, (6, 4)), "n": (F32, (6, 4))},
+      "copy fill", derives=1, after=_zeroes_its_last_rows)
+def overwritten_after_all_names(d, name, w):
+    d[name].data.copy_(w)
+    if name == "s":
+        d["s"].data.mul_(0.5)
+
+
+@case({"a": (F32, (6, 4)), "b": (F32, (2, 4))}, {"w": (F32, (6, 4))}, "copy", derives=1)
+def copies_over_a_computed_value(d, name, w):
+    d["w"].data[2 if name == "b" else 0:][:w.size(0)].copy_(w if name == "b" else w * 3)
+
+
 # ---- what adds, chooses or reads out of sight
 
 

@@ -313,9 +313,9 @@ def put_constant(rec, operation, args, kwargs):
 def _clone(rec, operation, args, kwargs):
     if not rec.storages.is_loaded(args[0]):
         return run(operation, args, kwargs)
-    made = rec.storages.temporary_like(form_of(operation, args, kwargs))
-    rec.storages.copy(made, args[0])
-    return made
+    made, order, back = in_memory_order(rec, form_of(operation, args, kwargs))
+    rec.storages.copy(made, args[0].permute(order))
+    return made.permute(back)
 
 
 @handles("_to_copy")
