@@ -2,6 +2,8 @@
 /* Findings as text: the report, its short forms, and the lines that would suppress what was found. */
 #include "traces/findings_cli.h"
 
+#include "traces/family.h"
+
 #include <stdlib.h>
 
 static int by_family(const void *pa, const void *pb)
@@ -168,14 +170,15 @@ static size_t character_bytes(const char *text)
     return bytes < left ? bytes : left;
 }
 
-/* The family as a glob: its '*' stand for indices already; bytes that a line of text should not hold become '?'. */
-static bool glob_of(lp_text *glob, const char *family)
+/* A glob of the family that `tensor` is of: '*' for each index, and an escape before what a glob would not take as it
+ * is, such as a '*' in a name; bytes that a line of text should not hold become '?'. NULL: out of memory. */
+static const char *glob_of(lp_text *glob, const char *tensor)
 {
-    for (const char *p = family; *p != '\0';) {
+    for (const char *p = tensor; *p != '\0';) {
         char shown[32];
         const size_t bytes = character_bytes(p);
-        if (*p == '\\') {
-            lp_text_add(glob, "\\\\", 2);
+        if (strchr("*?\\", *p) != NULL) {
+            lp_text_format(glob, "\\%c", *p);
             p++;
         } else if (lp_sanitise(shown, sizeof shown, p, bytes) == bytes) {
             lp_text_add(glob, p, bytes);
@@ -187,7 +190,11 @@ static bool glob_of(lp_text *glob, const char *family)
     }
     if (glob->bytes == 0)
         lp_text_add(glob, "*", 1);
-    return !glob->failed;
+    if (glob->failed)
+        return NULL;
+    lp_family_template(glob->data, glob->data,
+                       (size_t)glob->bytes + 1); /* never longer, written behind what it reads */
+    return glob->data;
 }
 
 bool findings_print_suppress(const findings_run *run)
@@ -201,10 +208,10 @@ bool findings_print_suppress(const findings_run *run)
             continue;
         lp_text_init(&glob, NULL);
         lp_text_init(&line, NULL);
-        ok = glob_of(&glob, x->family);
-        if (ok)
-            lp_suppression_text(&line, x->rule->id, glob.data, NULL);
-        ok = ok && !line.failed;
+        const char *pattern = glob_of(&glob, x->tensor);
+        if (pattern != NULL)
+            lp_suppression_text(&line, x->rule->id, pattern, NULL);
+        ok = pattern != NULL && !line.failed;
         if (ok) {
             fprintf(run->cli->out, "# %s\n", x->text);
             fputs(line.data, run->cli->out);
