@@ -212,11 +212,10 @@ static inline void cold_random_world(world *w)
     build_world(w, NULL);
 }
 
-static inline void cold_open_world(cold_bed *b, uint64_t seed, void (*make)(world *w))
+/* The rest of *b, which is zero, is made from b->w. */
+static inline void cold_write_world(cold_bed *b, uint64_t seed)
 {
-    memset(b, 0, sizeof *b);
-    b->w.random = failing_seed = seed;
-    make(&b->w);
+    failing_seed = seed;
     b->p = make_payload(&b->w);
     b->want = new_image(&b->w);
     model_load(&b->w, &b->p, &b->want);
@@ -226,6 +225,14 @@ static inline void cold_open_world(cold_bed *b, uint64_t seed, void (*make)(worl
     b->f.payload_off = write_world(&b->w, &b->p, b->path);
     cold_open_files(&b->f, &b->io, &b->platform);
     assert_ok(&b->w, lp_checkpoint_open_with(&b->ck, b->folder, &b->platform, &b->w.err));
+}
+
+static inline void cold_open_world(cold_bed *b, uint64_t seed, void (*make)(world *w))
+{
+    memset(b, 0, sizeof *b);
+    b->w.random = seed;
+    make(&b->w);
+    cold_write_world(b, seed);
 }
 
 static inline void cold_open_bed(cold_bed *b)
