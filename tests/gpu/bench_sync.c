@@ -4,12 +4,13 @@
  * and ncclRecv of the same messages in the same run.
  *
  *   bench_sync packed|sliced|delta [--gib N] [--senders N] [--receivers N] [--bucket MIB] [--epochs N] [--fp8] [--gate]
- *              [--host]
+ *              [--one|--host]
  *
  * Rank i uses GPU i. A trainer keeps rows of every tensor, a server columns; with one receiver a sliced epoch is that
  * of the first of two ranks. delta: first everything, then 1 % and 10 % of the elements changed, here and there and in
- * runs of 4,096, beside one read of weights and shadow. --gate: exit code 1 when a bar is missed. --host: host memory
- * and sockets, small, no ceiling: to try the bench itself. Exit code 77: too few GPUs, or no NCCL.
+ * runs of 4,096, beside one read of weights and shadow. --gate: exit code 1 when a bar is missed. --one: all ranks on
+ * GPU 0, over what nccl_one.c makes in NCCL's place: what comes out is what is lost beside its own messages. --host:
+ * host memory and sockets, small, no ceiling: to try the bench itself. Exit code 77: too few GPUs, or no NCCL.
  */
 #include "recorder/recorder.h"
 #include "replayer/nccl_transport.h"
@@ -39,7 +40,7 @@ typedef struct settings {
     int senders, receivers, epochs, port;
     int64_t layers, hidden, bucket;
     int elem; /* bytes of an element */
-    bool is_gated, is_host;
+    bool is_gated, is_host, is_one;
 } settings;
 
 typedef struct bench_rank {
@@ -62,6 +63,16 @@ static void give_up(const lp_error *err)
 {
     fprintf(stderr, "%s\n", err->text);
     exit(err->code == LP_E_UNSUPPORTED || err->code == LP_E_DEVICE ? SKIPPED : 2);
+}
+
+static int gpu_of(const settings *o, int rank)
+{
+    return o->is_one ? 0 : rank;
+}
+
+static const char *link_name(const settings *o)
+{
+    return o->is_one ? "the stand-in's messages on one GPU" : "ncclSend/ncclRecv";
 }
 
 /* ---- the model ---- */
@@ -141,7 +152,7 @@ static void bind_rank(bench_rank *r)
     int64_t count;
     const int32_t number = r->is_sender ? r->index : r->index - r->o->senders;
     const lp_scope *scope = lp_trace_scope_at(r->trace, lp_trace_scope_find(r->trace, number));
-    snprintf(device, sizeof device, "cuda:%d", r->index);
+    snprintf(device, sizeof device, "cuda:%d", gpu_of(r->o, r->index));
     const int64_t largest = tensor_bytes(r->o);
     const lp_bind_options o = {.device = r->o->is_host ? NULL : device,
                                .staging = r->o->is_host ? 0 : (2 * r->o->senders + 1) * largest};
@@ -161,6 +172,7 @@ static int64_t noise_bytes(const settings *o)
     return tensor_bytes(o) + 16 * o->layers;
 }
 
+/* The caller frees it. */
 static uint64_t *make_noise(const settings *o)
 {
     uint64_t *noise = malloc((size_t)noise_bytes(o));
@@ -176,18 +188,19 @@ static uint64_t *make_noise(const settings *o)
     return noise;
 }
 
+/* Runs that begin on average 100 / percent of their lengths apart. */
 static void change_noise(const settings *o, uint64_t *noise, const struct change *c)
 {
     const int64_t elements = noise_bytes(o) / o->elem, run = c->is_clustered ? RUN : 1;
     uint8_t *byte = (uint8_t *)noise;
     uint64_t x = 362436069362436069u;
-    for (int64_t i = 0; i < elements; i += run) {
+    for (int64_t i = 0; i < elements;) {
         x ^= x << 13;
         x ^= x >> 7;
         x ^= x << 17;
-        if ((x >> 20) % 100 < (uint64_t)c->percent)
-            for (int64_t k = i; k < i + run && k < elements; k++)
-                byte[k * o->elem] ^= (uint8_t)(1 + (x >> 8) % 255);
+        for (int64_t k = i; k < i + run && k < elements; k++)
+            byte[k * o->elem] ^= (uint8_t)(1 + (x >> 8) % 255);
+        i += run * (1 + (int64_t)((x >> 20) % (uint64_t)(2 * 100 / c->percent - 1)));
     }
 }
 
@@ -318,7 +331,7 @@ static void *run_rank(void *context)
     if (r->status != LP_OK)
         return NULL;
     if (!o->is_host)
-        r->status = lp_transport_nccl(&nccl, &sockets, r->index, NULL, &r->err);
+        r->status = lp_transport_nccl(&nccl, &sockets, gpu_of(o, r->index), NULL, &r->err);
     if (r->status == LP_OK)
         r->status = lp_sync_open(&s, o->is_host ? &sockets : &nccl, r->trace, &options, &r->err);
     if (r->status == LP_OK)
@@ -416,7 +429,7 @@ static double measure_ceiling(const settings *o, int64_t bytes)
     if (lp_nccl_open(&bare.nccl, NULL, &err) != LP_OK)
         give_up(&err);
     for (int i = 0; i < 2; i++)
-        if (lp_nccl_cuda(&bare.device[i], i, &err) != LP_OK)
+        if (lp_nccl_cuda(&bare.device[i], gpu_of(o, i), &err) != LP_OK)
             give_up(&err);
     bare.bytes = o->bucket;
     bare.messages = (bytes + o->bucket - 1) / o->bucket;
@@ -473,7 +486,7 @@ static int judge(const settings *o)
     }
     const double most = measure_ceiling(o, last->bytes_moved);
     const bool is_held = rate >= bar * most && !has_excess;
-    printf("; ncclSend/ncclRecv %.2f GB/s; ratio %.3f, bar %.3f: %s\n", most / 1e9, rate / most, bar,
+    printf("; %s %.2f GB/s; ratio %.3f, bar %.3f: %s\n", link_name(o), most / 1e9, rate / most, bar,
            is_held ? "held" : "missed");
     return is_held || !o->is_gated ? 0 : MISSED;
 }
@@ -512,8 +525,8 @@ static int judge_deltas(const settings *o)
            o->senders, o->receivers, o->elem == 1 ? "FP8" : "BF16", full / (1 << 30), (long long)o->bucket,
            (double)shadow->shadow_bytes / (1 << 30), (double)ranks[o->senders].report[0].nanoseconds / 1e9);
     if (!o->is_host)
-        printf("  one read of weights and shadow %.3f ms; ncclSend/ncclRecv %.2f GB/s, everything at that %.3f ms\n",
-               read * 1e3, link / 1e9, full / link * 1e3);
+        printf("  one read of weights and shadow %.3f ms; %s %.2f GB/s, everything at that %.3f ms\n", read * 1e3,
+               link_name(o), link / 1e9, full / link * 1e3);
     for (int c = 0; c < CHANGES; c++) {
         const int first = 1 + c * ROUNDS;
         const lp_sync_report *last = &ranks[o->senders].report[first + ROUNDS - 1];
@@ -550,8 +563,14 @@ static bool flag(int argc, char **argv, const char *name)
 
 int main(int argc, char **argv)
 {
-    settings o = {.is_gated = flag(argc, argv, "--gate"), .is_host = flag(argc, argv, "--host")};
+    settings o = {.is_gated = flag(argc, argv, "--gate"),
+                  .is_host = flag(argc, argv, "--host"),
+                  .is_one = flag(argc, argv, "--one")};
     const char *mode = argc > 1 ? argv[1] : "";
+    if (o.is_one && (setenv("CUDA_MODULE_LOADING", "EAGER", 1) != 0 ||
+                     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1) !=
+                         0)) /* loaded before kernels wait for one another, and not behind them */
+        return 2;
     o.mode = strcmp(mode, "packed") == 0   ? LP_SYNC_PACKED
              : strcmp(mode, "sliced") == 0 ? LP_SYNC_SLICED
              : strcmp(mode, "delta") == 0  ? LP_SYNC_DELTA
@@ -567,7 +586,7 @@ int main(int argc, char **argv)
     if (o.mode == 0 || o.senders < 1 || o.receivers < 1 || o.senders + o.receivers > RANKS_MOST || o.epochs < 1 ||
         o.epochs > EPOCHS_MOST || o.layers < 1 || o.bucket < 1) {
         fprintf(stderr, "usage: bench_sync packed|sliced|delta [--gib N] [--senders N] [--receivers N] [--bucket MIB] "
-                        "[--epochs N] [--fp8] [--gate] [--host]\n");
+                        "[--epochs N] [--fp8] [--gate] [--one|--host]\n");
         return 2;
     }
     const bool is_split = o.mode == LP_SYNC_SLICED;
@@ -579,7 +598,7 @@ int main(int argc, char **argv)
         ranks[i].trace = ranks[i].is_sender ? trainer : server;
         bind_rank(&ranks[i]);
         lp_error err;
-        if (!o.is_host && lp_nccl_cuda(&ranks[i].device, i, &err) != LP_OK)
+        if (!o.is_host && lp_nccl_cuda(&ranks[i].device, gpu_of(&o, i), &err) != LP_OK)
             give_up(&err);
         if (ranks[i].is_sender)
             load_trainer(&ranks[i]);

@@ -5,15 +5,20 @@
 #   tests/gpu/cold_world.sh LOADPLAN MAKE_CHECKPOINT [LAYERS]
 #
 # LAYERS: then a model of so many layers of 1.6 GiB is loaded from the page cache, on both ranks the same and split over
-# them, beside copies of pinned memory to both GPUs at the same time (python3 with torch). Exit code 77: there are no two
-# GPUs, or no NCCL.
+# them, beside copies of pinned memory to both GPUs at the same time (python3 with torch). Environment: ONE, not empty: both
+# ranks on one GPU, over the library made of nccl_one.c in the place of NCCL. Exit code 77: there are no two GPUs, or no NCCL.
 set -uo pipefail
 here=$(dirname "$(realpath "$0")")
 loadplan=$(realpath "$1")
 make_checkpoint=$(realpath "$2")
 layers=${3:-0}
 gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU' || true)
-[ "${gpus:-0}" -ge 2 ] || { echo "needs two GPUs, here are ${gpus:-0}"; exit 77; }
+need=2 far=1
+if [ -n "${ONE:-}" ]; then
+    need=1 far=0
+    export CUDA_DEVICE_MAX_CONNECTIONS=32 # see nccl_sync.sh
+fi
+[ "${gpus:-0}" -ge $need ] || { echo "needs $need GPUs, here are ${gpus:-0}"; exit 77; }
 "$loadplan" doctor 2>/dev/null | grep -q '^ *nccl .*[0-9]\.[0-9]' || { echo "needs NCCL (libnccl.so.2)"; exit 77; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -27,7 +32,7 @@ together() {
     shift 2
     port=$((port + 7))
     for rank in 0 1; do
-        RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank MASTER_ADDR=127.0.0.1 MASTER_PORT=$port timeout -s KILL 60 \
+        RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$((rank * far)) MASTER_ADDR=127.0.0.1 MASTER_PORT=$port timeout -s KILL 60 \
             "$loadplan" replay "$trace" --world --device cuda --checkpoint "$checkpoint" "$@" >rank$rank.log 2>&1 &
         [ $rank -eq 1 ] && second=$! || first=$!
     done

@@ -7,20 +7,28 @@
 # TRANSPORT tcp: the same steps in host memory over sockets, to try the script itself. BENCH_SYNC: packed, sliced and
 # delta of GIB GiB (20) from device memory to live tensors, beside bare ncclSend and ncclRecv in the same run; a bar that
 # is missed fails. Each step says what it did and how long it took, and the ones after a wrong one are still taken.
-# Environment: PARTS, some of "right epochs wrong late fast" (all); STEP, seconds that a step may take (60); FLIP, the library
-# made of nccl_flip.c (a damaged message is tried where it is given). Exit code 77: there are no two GPUs, or no NCCL.
+# Environment: PARTS, some of "right epochs killed wrong late fast" (all); MODES, some of "packed sliced delta" (all), for right
+# and epochs; STEP, seconds that a step may take (60); FLIP, the library made of nccl_flip.c (a damaged message is tried where
+# it is given); ONE, not empty: both sides on one GPU, over the library made of nccl_one.c in the place of NCCL.
+# Exit code 77: there are too few GPUs, or no NCCL.
 set -uo pipefail
 loadplan=$(realpath "$1")
 make_checkpoint=$(realpath "$2")
 transport=${3:-nccl}
 bench=${4:+$(realpath "$4")}
 gib=${5:-20}
-parts=" ${PARTS:-right epochs wrong late fast} "
+parts=" ${PARTS:-right epochs killed wrong late fast} "
+read -ra modes <<<"${MODES:-packed sliced delta}"
 limit=${STEP:-60}
-trainer=(--device cuda:0) server=(--device cuda:1) host=()
+far=1 need=2 host=()
+if [ -n "${ONE:-}" ]; then
+    far=0 need=1 host=(--one)
+    export CUDA_DEVICE_MAX_CONNECTIONS=32 # no stream waits behind another one's message
+fi
+trainer=(--device cuda:0) server=(--device "cuda:$far")
 if [ "$transport" = nccl ]; then
     gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU' || true)
-    [ "${gpus:-0}" -ge 2 ] || { echo "needs two GPUs, here are ${gpus:-0}"; exit 77; }
+    [ "${gpus:-0}" -ge $need ] || { echo "needs $need GPUs, here are ${gpus:-0}"; exit 77; }
     "$loadplan" doctor 2>/dev/null | grep -q '^ *nccl .*[0-9]\.[0-9]' || { echo "needs NCCL (libnccl.so.2)"; exit 77; }
 else
     trainer=() server=() host=(--host)
@@ -125,17 +133,17 @@ sync() {
 }
 
 if [[ $parts == *" right "* ]]; then
-    for mode in packed sliced delta; do
-        sync "$mode, from a trainer's memory" want-ck1 0 -- x.lpt "${server[@]}" --gpu 1 -- \
-            x.lpt --from ck1 --sharded "${trainer[@]}" --gpu 0 --mode $mode --bucket 1MiB
+    for mode in "${modes[@]}"; do
+        sync "$mode, from a trainer's memory" want-ck1 0 -- x.lpt "${server[@]}" --gpu "$far" -- \
+            x.lpt --from ck1 --sharded "${trainer[@]}" --gpu 0 --mode "$mode" --bucket 1MiB
         for load in cold layerwise; do
-            sync "$mode, $load, from files" want-ck1 0 -- x.lpt "${server[@]}" --gpu 1 --mode $load --staging 64MiB -- \
-                x.lpt --from ck1 --gpu 0 --mode $mode --bucket 1MiB
+            sync "$mode, $load, from files" want-ck1 0 -- x.lpt "${server[@]}" --gpu "$far" --mode $load --staging 64MiB -- \
+                x.lpt --from ck1 --gpu 0 --mode "$mode" --bucket 1MiB
         done
-        sync "$mode, into host memory" want-ck1 0 -- x.lpt --gpu 1 -- \
-            x.lpt --from ck1 --sharded "${trainer[@]}" --gpu 0 --mode $mode --bucket 1MiB
+        sync "$mode, into host memory" want-ck1 0 -- x.lpt --gpu "$far" -- \
+            x.lpt --from ck1 --sharded "${trainer[@]}" --gpu 0 --mode "$mode" --bucket 1MiB
     done
-    sync "buckets of odd sizes" want-ck1 0 -- x.lpt "${server[@]}" --gpu 1 -- \
+    sync "buckets of odd sizes" want-ck1 0 -- x.lpt "${server[@]}" --gpu "$far" -- \
         x.lpt --from ck1 --sharded "${trainer[@]}" --gpu 0 --mode sliced --bucket 123457
 fi
 
@@ -146,7 +154,7 @@ epochs() {
     local mode=$1 receiver sender status=0
     begin
     meet
-    recv x.lpt --into ipc:server.sock "${server[@]}" --gpu 1 --epochs 3 "${where[@]}" &
+    recv x.lpt --into ipc:server.sock "${server[@]}" --gpu "$far" --epochs 3 "${where[@]}" &
     receiver=$!
     printf '%s\n' ck1 ck2 ck3 | send x.lpt --from - --gpu 0 --mode "$mode" --bucket 1MiB "${where[@]}" &
     sender=$!
@@ -155,7 +163,7 @@ epochs() {
         meet
         recv x.lpt --into got --gpu 0 "${where[@]}" &
         receiver=$!
-        send x.lpt --from ipc:server.sock "${server[@]}" --gpu 1 --mode sliced "${where[@]}" &
+        send x.lpt --from ipc:server.sock "${server[@]}" --gpu "$far" --mode sliced "${where[@]}" &
         sender=$!
         both $receiver $sender && same want-ck3 got 0 || status=1
     fi
@@ -166,8 +174,8 @@ serving=
 if [[ $parts == *" epochs "* ]]; then
     "$loadplan" serve x.lpt --checkpoint ck1 "${server[@]}" --socket server.sock 2>serve.log &
     serving=$!
-    if until_true grep -q 'serve: rank' serve.log; then
-        for mode in packed sliced delta; do epochs $mode; done
+    if until_true grep -qs 'serve: rank' serve.log; then
+        for mode in "${modes[@]}"; do epochs "$mode"; done
     else
         begin
         cp serve.log recv.log
@@ -184,7 +192,7 @@ killed_receiver() {
     local receiver sender status=0
     begin
     meet
-    "$loadplan" recv x.lpt --into lost "${server[@]}" --gpu 1 --epochs 0 "${where[@]}" >recv.log 2>&1 &
+    "$loadplan" recv x.lpt --into lost "${server[@]}" --gpu "$far" --epochs 0 "${where[@]}" >recv.log 2>&1 &
     receiver=$!
     rm -f folders
     mkfifo folders
@@ -196,7 +204,7 @@ killed_receiver() {
     sleep 0.2
     kill -9 $receiver
     wait $receiver 2>/dev/null
-    recv x.lpt --into got "${server[@]}" --gpu 1 --epochs 0 "${where[@]}" 3>&- &
+    recv x.lpt --into got "${server[@]}" --gpu "$far" --epochs 0 "${where[@]}" 3>&- &
     receiver=$!
     echo ck2 >&3
     exec 3>&-
@@ -210,7 +218,7 @@ killed_sender() {
     local receiver sender status=0 code
     begin
     meet
-    recv x.lpt --into got "${server[@]}" --gpu 1 --epochs 0 "${where[@]}" &
+    recv x.lpt --into got "${server[@]}" --gpu "$far" --epochs 0 "${where[@]}" &
     receiver=$!
     yes ck1 | "$loadplan" send x.lpt --from - --gpu 0 --bucket 64KiB "${where[@]}" >send.log 2>&1 &
     sender=$!
@@ -259,7 +267,7 @@ damaged_frame() {
     cp "$flip" flip/libnccl.so.2
     export NCCL_FLIP_OF=${real%%$'\n'*} NCCL_FLIP_AT=$1
     LD_LIBRARY_PATH=$PWD/flip:${LD_LIBRARY_PATH:-} refused "a frame that was damaged under way, message $1" \
-        "the payload of frame $(($1 - 1)) of sender 0 is damaged" 3 4 -- x.lpt "${server[@]}" --gpu 1 -- \
+        "the payload of frame $(($1 - 1)) of sender 0 is damaged" 3 4 -- x.lpt "${server[@]}" --gpu "$far" -- \
         x.lpt --from ck1 --sharded "${trainer[@]}" --gpu 0 --bucket 1MiB
     unset NCCL_FLIP_OF NCCL_FLIP_AT
 }
@@ -271,18 +279,20 @@ late_receiver() {
     send x.lpt --from ck1 --sharded "${trainer[@]}" --gpu 0 "${where[@]}" &
     sender=$!
     sleep 10
-    recv x.lpt --into got "${server[@]}" --gpu 1 "${where[@]}" &
+    recv x.lpt --into got "${server[@]}" --gpu "$far" "${where[@]}" &
     receiver=$!
     both $receiver $sender && same want-ck1 got 0 || status=1
     result $status "a receiver 10 s late"
 }
 
-if [[ $parts == *" wrong "* ]]; then
+if [[ $parts == *" killed "* ]]; then
     killed_receiver
     killed_sender
-    refused "another epoch than was asked for" 'epoch' 3 3 -- x.lpt "${server[@]}" --gpu 1 --epoch 3 -- \
+fi
+if [[ $parts == *" wrong "* ]]; then
+    refused "another epoch than was asked for" 'epoch' 3 3 -- x.lpt "${server[@]}" --gpu "$far" --epoch 3 -- \
         x.lpt --from ck1 --gpu 0 --epoch 2
-    refused "a trace of another checkpoint" 'another checkpoint' 3 3 -- x.lpt "${server[@]}" --gpu 1 -- \
+    refused "a trace of another checkpoint" 'another checkpoint' 3 3 -- x.lpt "${server[@]}" --gpu "$far" -- \
         other.lpt --from other --gpu 0
     if [ -n "${FLIP:-}" ] && [ "$transport" = nccl ]; then
         damaged_frame 1
@@ -291,7 +301,7 @@ if [[ $parts == *" wrong "* ]]; then
 fi
 [[ $parts != *" late "* ]] || late_receiver
 [ $failed -eq 0 ] || { echo "$failed steps are wrong"; exit 1; }
-echo "packed, sliced and delta over $transport: equal to a replay"
+echo "${modes[*]} over $transport: equal to a replay"
 
 # ---- fast ----
 
