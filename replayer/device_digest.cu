@@ -68,7 +68,7 @@ template <bool SMALL>
 __device__ __forceinline__ void locate(const lp_digest_job &job, uint64_t index, int64_t &off, uint64_t &pos)
 {
     off = 0;
-    pos = 0;
+    pos = job.first;
 #pragma unroll 1
     for (uint32_t k = 0; k < job.rank; k++) {
         const lp_digest_mode &m = job.mode[k];
@@ -96,7 +96,7 @@ __device__ __forceinline__ uint64_t join(uint32_t low, uint32_t high)
 __device__ __forceinline__ void locate_near(const lp_digest_job &job, uint32_t index, uint32_t &off16, uint32_t &pos)
 {
     off16 = 0;
-    pos = 0;
+    pos = static_cast<uint32_t>(job.first);
 #pragma unroll 1
     for (uint32_t k = 0; k + 1 < job.rank; k++) {
         const lp_divisor &extent = job.mode[k].extent;
@@ -216,7 +216,7 @@ __device__ __noinline__ void sum_odd(const lp_digest_job &job, const char *data,
             locate<false>(job, static_cast<uint64_t>(at / job.unit), off, pos);
             word |= static_cast<uint64_t>(static_cast<uint8_t>(data[off + at % job.unit])) << (8 * b);
         }
-        add_word(s, word, (i + 1) * LANE0_STEP, mix(i));
+        add_word(s, word, (job.first + i + 1) * LANE0_STEP, mix(job.first + i));
     }
 }
 

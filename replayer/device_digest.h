@@ -24,7 +24,8 @@ typedef struct lp_digest_mode {
  */
 typedef struct lp_digest_job {
     uint64_t packets;
-    int64_t bytes; /* logical ones */
+    uint64_t first; /* word of the digest that element [0, ..., 0] begins; 0, unless it is a part of a tensor */
+    int64_t bytes;  /* logical ones */
     int64_t word_off;
     uint64_t word_pos;
     int64_t part_off;

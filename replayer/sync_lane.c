@@ -72,16 +72,15 @@ void lp_sync_lane_close(lp_sync_lane *l, const lp_alloc *alloc)
 
 /* ---- digests ---- */
 
-lp_status lp_lane_sum(const lp_sync_lane *l, lp_sum_pair *sum, int64_t off, const void *data, int64_t bytes,
+lp_status lp_lane_sum(const lp_sync_lane *l, lp_value_sum *sum, int64_t off, const void *data, int64_t bytes,
                       void *stream, lp_error *err)
 {
     lp_sum_part part[LP_SUM_PARTS];
     int count;
     LP_TRY(lp_sum_parts(part, &count, off, (uintptr_t)data, bytes, err));
     for (int i = 0; i < count; i++) {
-        lp_value_sum *to = part[i].is_minus ? &sum->minus : &sum->plus;
         LP_TRY(lp_lane_check(l,
-                             l->device->sum(l->context, &part[i].job, (const uint8_t *)data + part[i].at, to, stream),
+                             l->device->sum(l->context, &part[i].job, (const uint8_t *)data + part[i].at, sum, stream),
                              "digest a frame", err));
     }
     return LP_OK;
@@ -90,7 +89,7 @@ lp_status lp_lane_sum(const lp_sync_lane *l, lp_sum_pair *sum, int64_t off, cons
 lp_status lp_lane_digest(const lp_sync_lane *l, int slot, const void *bucket, int64_t bytes, lp_error *err)
 {
     const lp_nccl_device *d = l->device;
-    lp_sum_pair *sum = &l->sum[slot];
+    lp_value_sum *sum = &l->sum[slot];
     LP_TRY(lp_lane_check(l, d->clear(l->context, sum, sizeof *sum, l->aside), "digest a frame", err));
     LP_TRY(lp_lane_sum(l, sum, 0, bucket, bytes, l->aside, err));
     LP_TRY(lp_lane_check(l, d->copy(l->context, &l->found[slot], sum, sizeof *sum, l->aside), "digest a frame", err));
@@ -99,6 +98,5 @@ lp_status lp_lane_digest(const lp_sync_lane *l, int slot, const void *bucket, in
 
 void lp_lane_found(const lp_sync_lane *l, int slot, int64_t bytes, uint8_t digest[16])
 {
-    const lp_value_sum sum = lp_sum_of(&l->found[slot]);
-    lp_value_sum_end(&sum, bytes, digest);
+    lp_value_sum_end(&l->found[slot], bytes, digest);
 }

@@ -38,8 +38,8 @@ typedef struct lp_sync_lane {
     void *context, *owner; /* of the device; of the transport */
     void *aside;
     lp_lane_bucket bucket[2];
-    lp_sum_pair *sum;   /* by bucket, on the device */
-    lp_sum_pair *found; /* the same in pinned memory */
+    lp_value_sum *sum;   /* by bucket, on the device */
+    lp_value_sum *found; /* the same in pinned memory */
 } lp_sync_lane;
 
 /* ---- sync_lane.c ---- */
@@ -51,7 +51,7 @@ void lp_sync_lane_close(lp_sync_lane *l, const lp_alloc *alloc); /* NULL is allo
 
 lp_status lp_lane_check(const lp_sync_lane *l, int code, const char *verb, lp_error *err);
 /* Adds the sums of bytes at `data`, in memory of the device, which begin at byte off of their tensor. */
-lp_status lp_lane_sum(const lp_sync_lane *l, lp_sum_pair *sum, int64_t off, const void *data, int64_t bytes,
+lp_status lp_lane_sum(const lp_sync_lane *l, lp_value_sum *sum, int64_t off, const void *data, int64_t bytes,
                       void *stream, lp_error *err);
 /* Takes the digest of a bucket on aside: from `filled` on it is in found. */
 lp_status lp_lane_digest(const lp_sync_lane *l, int slot, const void *bucket, int64_t bytes, lp_error *err);

@@ -85,7 +85,7 @@ typedef struct lane_in {
     lp_sync_lane *l;
     const lp_frame_in *frame;
     const lp_sync_sink *sink;
-    lp_sum_pair *content; /* by name, on the device: what came of each; NULL: not compared */
+    lp_value_sum *content; /* by name, on the device: what came of each; NULL: not compared */
 } lane_in;
 
 static int64_t bytes_of(const lp_frame_in *x)
@@ -151,7 +151,7 @@ static lp_status receive_all(lane_in *f, int64_t count, lp_error *err)
 
 static int64_t content_bytes(const lp_sync *s)
 {
-    return (lp_checkpoint_count(s->catalogue) + 1) * (int64_t)sizeof(lp_sum_pair);
+    return (lp_checkpoint_count(s->catalogue) + 1) * (int64_t)sizeof(lp_value_sum);
 }
 
 static lp_status open_content(lane_in *f, lp_error *err)
@@ -171,16 +171,14 @@ static lp_status verify_content(const lane_in *f, lp_error *err)
     const lp_fact *me = &s->fact[s->round.rank];
     if (f->content == NULL)
         return LP_OK;
-    lp_sum_pair *found = lp_allocate(s->alloc, (size_t)content_bytes(s));
+    lp_value_sum *found = lp_allocate(s->alloc, (size_t)content_bytes(s));
     lp_status status = found == NULL ? lp_fail_memory(err) : LP_OK;
     if (status == LP_OK)
         status = lp_lane_check(l, l->device->fetch(l->context, found, f->content, content_bytes(s)),
                                "copy from the device", err);
-    for (uint32_t i = 0; status == LP_OK && i < lp_checkpoint_count(s->catalogue); i++) {
-        const lp_value_sum sum = lp_sum_of(&found[i]);
+    for (uint32_t i = 0; status == LP_OK && i < lp_checkpoint_count(s->catalogue); i++)
         if (lp_bit(me->used, i))
-            status = lp_sync_content_verify(s, i, &sum, err);
-    }
+            status = lp_sync_content_verify(s, i, &found[i], err);
     lp_release(s->alloc, found);
     return status;
 }

@@ -5,17 +5,11 @@
 /* Bytes of a packet of the kernel's fastest way. */
 enum { PACKET = 32 };
 
-/* The same bytes at position 0 and at `pos`. */
-static void repeat_at(lp_digest_job *job, int64_t pos)
+/* The job begins at a word of the tensor: the fastest way counts words in 32 bits. */
+static void begin_at(lp_digest_job *job, int64_t word)
 {
-    const int64_t words = pos + job->bytes / 8 + 1;
-    job->mode[job->rank] = (lp_digest_mode){.extent = lp_divisor_of(2), .off = 0, .pos = (uint64_t)pos};
-    job->near_mode[job->rank].off16 = 0;
-    job->near_mode[job->rank].pos = (uint32_t)pos;
-    job->rank++;
-    job->packets *= 2;
-    job->bytes = words * 8; /* all positions lie below it */
-    job->has_vectors = job->has_vectors && words <= INT32_MAX && job->packets <= INT32_MAX;
+    job->first = (uint64_t)word;
+    job->has_vectors = job->has_vectors && word + job->bytes / 8 <= INT32_MAX;
 }
 
 /* Fewer than eight bytes: a word whose parts are bytes. */
@@ -28,23 +22,19 @@ static void tail_job(lp_digest_job *job, int64_t bytes)
 lp_status lp_sum_parts(lp_sum_part part[LP_SUM_PARTS], int *count, int64_t off, uint64_t address, int64_t bytes,
                        lp_error *err)
 {
-    const int64_t packets = bytes / PACKET * PACKET, words = bytes / 8 * 8;
-    const int64_t bound[4] = {0, packets, words, bytes};
+    const int64_t bound[LP_SUM_PARTS + 1] = {0, bytes / PACKET * PACKET, bytes / 8 * 8, bytes};
     *count = 0;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < LP_SUM_PARTS; i++) {
         const int64_t lo = bound[i], size = bound[i + 1] - lo;
         lp_digest_job job;
         lp_form form = {.unit = 8, .bytes = size, .span = size, .ndim = 1, .shape = {size / 8}, .stride = {8}};
         if (size == 0)
             continue;
-        if (i == 2)
+        if (size < 8)
             tail_job(&job, size);
         else
             LP_TRY(lp_digest_job_of(&job, &form, address + (uint64_t)lo, err));
-        if (off + lo > 0) {
-            part[(*count)++] = (lp_sum_part){.job = job, .at = lo, .is_minus = true};
-            repeat_at(&job, (off + lo) / 8);
-        }
+        begin_at(&job, (off + lo) / 8);
         part[(*count)++] = (lp_sum_part){.job = job, .at = lo};
     }
     return LP_OK;

@@ -144,7 +144,7 @@ static inline void gpu_run_sum(const lp_digest_job *job, const uint8_t *data, lp
 {
     for (uint64_t p = 0; p < job->packets; p++) {
         int64_t off = 0;
-        uint64_t pos = 0, index = p;
+        uint64_t pos = job->first, index = p;
         if (job->is_odd)
             abort(); /* never used here */
         for (uint32_t k = 0; k < job->rank; k++) {
