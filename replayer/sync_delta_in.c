@@ -258,7 +258,7 @@ static lp_status receive_frames(lp_lane_in *in, int64_t *next, int64_t *sequence
         LP_TRY(lp_lane_in_post(in, 0, sender, next[sender], err));
     for (int k = 0; sender >= 0; k = 1 - k) {
         lp_frame frame;
-        LP_TRY(lp_lane_in_take(in, k, sender, sequence[sender]++, next[sender], &frame, err));
+        LP_TRY(lp_lane_in_head(in, k, sender, sequence[sender]++, next[sender], &frame, err));
         if (frame.next_bytes > s->bucket)
             return lp_fail(err, LP_E_CORRUPT, "sender %d announces a frame of %lld bytes for buckets of %lld", sender,
                            (long long)frame.next_bytes, (long long)s->bucket);
@@ -266,6 +266,7 @@ static lp_status receive_frames(lp_lane_in *in, int64_t *next, int64_t *sequence
         const int32_t other = lp_delta_turn(next, senders, sender);
         if (other >= 0)
             LP_TRY(lp_lane_in_post(in, 1 - k, other, next[other], err));
+        LP_TRY(lp_lane_in_take(in, k, &frame, err));
         LP_TRY(apply_frame(s, sender, k, frame.bytes, sink, err));
         LP_TRY(lp_lane_in_done(in, k, err));
         lp_sync_alive(s);

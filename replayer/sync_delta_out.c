@@ -9,7 +9,7 @@
 
 #include <stdlib.h>
 
-enum { FLIGHT = 8, STREAMS = 3, SHADOW_ALIGN = 16 };
+enum { FLIGHT = 8, BATCH = FLIGHT / 2, STREAMS = 3, SHADOW_ALIGN = 16 }; /* windows, at most */
 
 struct lp_device_shadow {
     const lp_nccl_device *device;
@@ -18,10 +18,10 @@ struct lp_device_shadow {
     lp_delta_list list;
     uint64_t serial; /* of the packer whose addresses the list has */
     void *memory, *there, *end, *flags, *ticket;
-    uint8_t *name_flags; /* on the host */
-    uint64_t *found;     /* pinned, by window under way: its last `end` */
-    void *event[FLIGHT];
-    void *stream[STREAMS]; /* beside aside: windows are on them in turns, so that one begins while others end */
+    uint8_t *name_flags;   /* on the host */
+    uint64_t *found;       /* pinned: what of `end` has come to the host */
+    void *event[FLIGHT];   /* by batch under way */
+    void *stream[STREAMS]; /* beside aside: batches are on them in turns, so that one begins while others end */
 
     /* What does not lie in one row on the device is put together first. */
     lp_pieces staged; /* a frame for each window that has some */
@@ -112,7 +112,8 @@ static lp_status open_shadow(struct lp_device_shadow *d, lp_sync *s, lp_error *e
     LP_TRY(take(d, d->list.count * (int64_t)sizeof(uint64_t), &d->end, err));
     LP_TRY(take(d, names, &d->flags, err));
     LP_TRY(take(d, sizeof(uint32_t), &d->ticket, err));
-    LP_TRY(check(d, d->device->take_pinned(d->context, FLIGHT * (int64_t)sizeof *d->found, &found), "pin memory", err));
+    LP_TRY(check(d, d->device->take_pinned(d->context, (d->list.count + 1) * (int64_t)sizeof *d->found, &found),
+                 "pin memory", err));
     d->found = found;
     for (int i = 0; i < STREAMS; i++)
         LP_TRY(check(d, d->device->stream_open(d->context, false, &d->stream[i]), "open a stream", err));
@@ -295,49 +296,53 @@ static lp_status prepare(struct lp_device_shadow *d, lp_sync *s, const lp_sync_s
 
 /* ---- frames ---- */
 
+/* Windows are compared in batches, of a launch each: together, as many as surely fit into the frame. */
 typedef struct filling {
     lp_sync *s;
     struct lp_device_shadow *d;
     const lp_sync_packer *packer;
     lp_lane_out out;
     lp_delta_rule rule;
-    int64_t window, done; /* windows that were started, and those whose end is known */
-    uint64_t known;       /* end of the records of these */
+    int64_t window, done;      /* windows that were started, and those whose end is known */
+    int64_t batch, batch_done; /* the same of batches */
+    int64_t batch_end[FLIGHT]; /* window behind each that is under way */
+    uint64_t known;            /* end of the records of these */
 } filling;
 
 /* `out`: where byte 0 of the stream of all records would be; 0: nothing is written. */
-static lp_status compare_window(filling *f, uintptr_t out, void *stream, lp_error *err)
+static lp_status compare_windows(filling *f, int64_t count, uintptr_t out, void *stream, lp_error *err)
 {
     struct lp_device_shadow *d = f->d;
-    const int64_t w = f->window++;
+    const int64_t w = f->window;
     const int32_t frame = d->frame_of[w];
     const lp_change_compare c = {.stretch = d->there,
                                  .flags = out == 0 ? NULL : d->flags,
                                  .end = d->end,
                                  .ticket = d->ticket,
-                                 .count = d->list.window[w + 1] - d->list.window[w],
+                                 .count = d->list.window[w + count] - d->list.window[w],
                                  .out = (uint8_t *)out,
                                  .writes_whole = !f->s->shadow->is_filled};
+    f->window += count;
     if (frame >= 0)
         LP_TRY(f->packer->beside->pack(f->packer->beside->context, frame, stream, err));
     return check(d, d->device->compare(d->context, &c, stream), "compare weights", err);
 }
 
-static lp_status start_window(filling *f, uintptr_t out, lp_error *err)
+static lp_status start_batch(filling *f, int64_t count, uintptr_t out, lp_error *err)
 {
     struct lp_device_shadow *d = f->d;
-    const int64_t slot = f->window % FLIGHT;
+    const int64_t slot = f->batch++ % FLIGHT;
     /* What is put together first has one place. */
-    const int64_t turn = d->frames > 0 ? 0 : f->window % (STREAMS + 1);
+    const int64_t turn = d->frames > 0 ? 0 : f->batch % (STREAMS + 1);
     void *stream = turn == 0 ? f->s->lane->aside : d->stream[turn - 1];
-    LP_TRY(compare_window(f, out, stream, err));
-    const uint32_t end = d->list.window[f->window];
-    d->found[slot] = 0;
-    if (end > 0)
-        LP_TRY(check(
-            d,
-            d->device->copy(d->context, &d->found[slot], (const uint64_t *)d->end + end - 1, sizeof *d->found, stream),
-            "copy from the device", err));
+    const uint32_t first = d->list.window[f->window];
+    LP_TRY(compare_windows(f, count, out, stream, err));
+    const int64_t bytes = (int64_t)(d->list.window[f->window] - first) * (int64_t)sizeof *d->found;
+    f->batch_end[slot] = f->window;
+    memset(&d->found[first], 0, (size_t)bytes);
+    if (bytes > 0)
+        LP_TRY(check(d, d->device->copy(d->context, &d->found[first], (const uint64_t *)d->end + first, bytes, stream),
+                     "copy from the device", err));
     return check(d, d->device->event_set(d->context, d->event[slot], stream), "mark a stream", err);
 }
 
@@ -363,17 +368,44 @@ static lp_status find_end(const filling *f, uint64_t *end, lp_error *err)
     return check(d, d->device->fetch(d->context, end, at, sizeof *end), "copy from the device", err);
 }
 
+/* Of the next window, which has been compared. */
 static lp_status end_window(filling *f, lp_error *err)
 {
-    const lp_sync_lane *l = f->s->lane;
-    const int64_t slot = f->done++ % FLIGHT;
-    LP_TRY(l->lane->await(l->owner, f->d->event[slot], -1, err));
-    uint64_t end = f->d->found[slot];
-    if ((end & 3) != LP_CHANGE_END_KNOWN && f->d->list.window[f->done] > 0)
+    const struct lp_device_shadow *d = f->d;
+    const uint32_t stretches = d->list.window[++f->done];
+    uint64_t end = stretches > 0 ? d->found[stretches - 1] : 0;
+    if ((end & 3) != LP_CHANGE_END_KNOWN && stretches > 0)
         LP_TRY(find_end(f, &end, err));
     f->known = end >> 2;
+    return LP_OK;
+}
+
+/* Waits for a batch. What did not change before a frame, whose records begin at `base`, is not in it. */
+static lp_status end_batch(filling *f, uint64_t base, uint32_t *first, lp_error *err)
+{
+    const lp_sync_lane *l = f->s->lane;
+    const int64_t slot = f->batch_done++ % FLIGHT;
+    LP_TRY(l->lane->await(l->owner, f->d->event[slot], -1, err));
+    while (f->done < f->batch_end[slot]) {
+        LP_TRY(end_window(f, err));
+        if (f->known == base)
+            *first = f->d->list.window[f->done];
+    }
     lp_sync_alive(f->s);
     return LP_OK;
+}
+
+/* How many windows fit in whatever changed in them and in those under way; what is put together first comes alone. */
+static int64_t room_for(const filling *f, int64_t records, int64_t count)
+{
+    const struct lp_device_shadow *d = f->d;
+    const int64_t flying = f->window - f->done;
+    int64_t room = 0;
+    while (f->window + room < d->list.windows && flying + room < FLIGHT && room < BATCH &&
+           !lp_delta_is_full(&f->rule, records + (flying + room) * f->rule.window, count) &&
+           (room == 0 || (d->frame_of[f->window] < 0 && d->frame_of[f->window + room] < 0)))
+        room++;
+    return room;
 }
 
 /* Fills bucket k with the next frame; *bytes -1: there is nothing left. */
@@ -387,18 +419,14 @@ static lp_status fill(filling *f, int k, int64_t *bytes, lp_error *err)
         LP_TRY(lp_lane_out_free(&f->out, k, d->stream[i], err));
     LP_TRY(lp_lane_out_free(&f->out, k, f->s->lane->aside, err));
     for (;;) {
-        const int64_t flying = f->window - f->done, records = (int64_t)(f->known - base);
-        const int64_t count = (int64_t)d->list.window[f->done] - first;
-        if (f->window < d->list.windows && flying < FLIGHT &&
-            !lp_delta_is_full(&f->rule, records + flying * f->rule.window, count)) {
-            LP_TRY(start_window(f, (uintptr_t)bucket - (uintptr_t)base, err));
-            continue;
-        }
-        if (flying == 0)
+        const int64_t flying = f->window - f->done;
+        const int64_t room = room_for(f, (int64_t)(f->known - base), (int64_t)d->list.window[f->done] - first);
+        if (room == BATCH || (room > 0 && flying == 0))
+            LP_TRY(start_batch(f, room, (uintptr_t)bucket - (uintptr_t)base, err));
+        else if (flying > 0)
+            LP_TRY(end_batch(f, base, &first, err));
+        else
             break;
-        LP_TRY(end_window(f, err));
-        if (f->known == base) /* what did not change before a frame is not in it */
-            first = d->list.window[f->done];
     }
     const int64_t records = (int64_t)(f->known - base);
     const lp_change_table table = {
@@ -430,7 +458,7 @@ static lp_status send_frames(filling *f, const int32_t *peer, int32_t peers, lp_
 static lp_status fill_shadow(filling *f, lp_error *err)
 {
     while (f->window < f->d->list.windows)
-        LP_TRY(compare_window(f, 0, f->s->lane->aside, err));
+        LP_TRY(compare_windows(f, 1, 0, f->s->lane->aside, err));
     return LP_OK;
 }
 

@@ -110,9 +110,11 @@ typedef struct lp_lane_in {
 void lp_lane_in_open(lp_lane_in *f, lp_sync *s, void *stream);
 /* Starts a frame: its message waits for the replay of what was in the bucket, its digest for the message. */
 lp_status lp_lane_in_post(lp_lane_in *f, int k, int32_t sender, int64_t bytes, lp_error *err);
-/* Nothing of a frame is replayed before it is known to be the right one, whole. */
-lp_status lp_lane_in_take(lp_lane_in *f, int k, int32_t sender, int64_t sequence, int64_t bytes, lp_frame *frame,
+/* The header of a frame, which may come before its payload. */
+lp_status lp_lane_in_head(lp_lane_in *f, int k, int32_t sender, int64_t sequence, int64_t bytes, lp_frame *frame,
                           lp_error *err);
+/* Then its payload: nothing of a frame is replayed before it is known to be the right one, whole. */
+lp_status lp_lane_in_take(lp_lane_in *f, int k, const lp_frame *frame, lp_error *err);
 lp_status lp_lane_in_done(lp_lane_in *f, int k, lp_error *err);
 /* Nothing is under way afterwards, on the caller's stream either. Returns status, or what waiting came to. */
 lp_status lp_lane_in_close(lp_lane_in *f, lp_status status, lp_error *err);

@@ -26,26 +26,31 @@ lp_status lp_lane_in_post(lp_lane_in *f, int k, int32_t sender, int64_t bytes, l
     return lp_lane_digest(l, k, s->bucket_memory[k], bytes, err);
 }
 
-lp_status lp_lane_in_take(lp_lane_in *f, int k, int32_t sender, int64_t sequence, int64_t bytes, lp_frame *frame,
+lp_status lp_lane_in_head(lp_lane_in *f, int k, int32_t sender, int64_t sequence, int64_t bytes, lp_frame *frame,
                           lp_error *err)
 {
     lp_sync *s = f->s;
-    const lp_sync_lane *l = f->l;
-    const lp_transport *t = &s->transport;
-    uint8_t digest[16];
     lp_frame want = {
         .round = s->round.number, .sender = sender, .epoch = s->epoch, .sequence = sequence, .bytes = bytes};
     memcpy(want.agreement, s->agreement, sizeof want.agreement);
-    LP_TRY(t->wait(t->context, f->slot[k].header, err));
+    LP_TRY(s->transport.wait(s->transport.context, f->slot[k].header, err));
     LP_TRY(lp_frame_get(f->slot[k].bytes, frame, err));
     LP_TRY(lp_frame_expect(frame, &want, err));
     s->report.frames++;
+    return LP_OK;
+}
+
+lp_status lp_lane_in_take(lp_lane_in *f, int k, const lp_frame *frame, lp_error *err)
+{
+    lp_sync *s = f->s;
+    const lp_sync_lane *l = f->l;
+    uint8_t digest[16];
     if (frame->bytes == 0)
         return lp_frame_verify(frame, NULL, err);
     if (frame->digest != LP_FRAME_VALUE)
         return lp_fail(err, LP_E_VERSION, "a frame with a digest of kind %u came for a device", frame->digest);
-    LP_TRY(l->lane->await(l->owner, l->bucket[k].filled, sender, err));
-    LP_TRY(t->wait(t->context, f->slot[k].payload, err));
+    LP_TRY(l->lane->await(l->owner, l->bucket[k].filled, frame->sender, err));
+    LP_TRY(s->transport.wait(s->transport.context, f->slot[k].payload, err));
     lp_lane_found(l, k, frame->bytes, digest);
     LP_TRY(lp_frame_compare(frame, digest, err));
     s->report.bytes_moved += frame->bytes;
@@ -102,8 +107,10 @@ static lp_status post(lane_in *f, int64_t number, lp_error *err)
 static lp_status take(lane_in *f, int64_t number, lp_error *err)
 {
     const lp_frame_in *x = &f->frame[number];
+    const int k = (int)(number % 2);
     lp_frame frame;
-    return lp_lane_in_take(&f->in, (int)(number % 2), x->sender, x->number, bytes_of(x), &frame, err);
+    LP_TRY(lp_lane_in_head(&f->in, k, x->sender, x->number, bytes_of(x), &frame, err));
+    return lp_lane_in_take(&f->in, k, &frame, err);
 }
 
 /* What is in the bucket adds to the sums of its tensors. */
