@@ -3,13 +3,14 @@
  * Agreement: every rank says what it has and wants, everybody sees all of it, and everybody comes to the same verdict
  * by itself. Nothing has moved until then.
  */
+#include "replayer/sync_bits.h"
 #include "replayer/sync_private.h"
 
 #include "replayer/transport_wire.h"
 
 #include <stdio.h>
 
-enum { VERSION = 2, FIXED = 4 * 4 + 4 * 8 + 3 * 32 + LP_SYNC_GROUP };
+enum { VERSION = 3, FIXED = 4 * 4 + 4 * 8 + 3 * 32 + LP_SYNC_GROUP };
 enum { IS_SENDER = 1, TAKES_DELTA = 2 };
 
 int64_t lp_bitmap_bytes(const lp_sync *s)
@@ -34,18 +35,16 @@ void lp_sync_forget(lp_sync *s)
     s->sum = NULL;
 }
 
-/* ---- on the wire ---- */
+/* ---- on the wire: fixed words, then a receiver's two sets of names ---- */
 
-static lp_status put_fact(const lp_sync *s, const lp_fact *f, uint8_t **out, int64_t *bytes, lp_error *err)
+static lp_status put_fact(const lp_sync *s, const lp_fact *f, lp_text *out, lp_error *err)
 {
-    const int64_t map = f->is_sender ? 0 : lp_bitmap_bytes(s);
-    uint8_t *row = lp_allocate_zero(s->alloc, (size_t)(FIXED + 2 * map));
-    if (row == NULL)
-        return lp_fail_memory(err);
+    const int64_t names = lp_checkpoint_count(s->catalogue);
+    uint8_t row[FIXED] = {0};
     lp_wire_put_u32(row, VERSION);
     lp_wire_put_u32(row + 4, (f->is_sender ? IS_SENDER : 0u) | (f->takes_delta ? TAKES_DELTA : 0u));
     lp_wire_put_u32(row + 8, (uint32_t)f->mode);
-    lp_wire_put_u32(row + 12, (uint32_t)lp_checkpoint_count(s->catalogue));
+    lp_wire_put_u32(row + 12, (uint32_t)names);
     lp_wire_put_i64(row + 16, f->bucket);
     lp_wire_put_i64(row + 24, f->seen);
     lp_wire_put_i64(row + 32, f->wanted);
@@ -54,19 +53,22 @@ static lp_status put_fact(const lp_sync *s, const lp_fact *f, uint8_t **out, int
     memcpy(row + 80, f->catalogue, 32);
     memcpy(row + 112, f->set, 32);
     memcpy(row + 144, f->group, LP_SYNC_GROUP);
-    if (map > 0 && f->used != NULL)
-        memcpy(row + FIXED, f->used, (size_t)map);
-    if (map > 0 && f->whole != NULL)
-        memcpy(row + FIXED + map, f->whole, (size_t)map);
-    *out = row;
-    *bytes = FIXED + 2 * map;
-    return LP_OK;
+    lp_text_add(out, (const char *)row, sizeof row);
+    if (!f->is_sender) {
+        lp_bits_put(f->used, names, out);
+        lp_bits_put(f->whole, names, out);
+    }
+    return out->failed ? lp_fail_memory(err) : LP_OK;
 }
 
-static lp_status get_fact(const lp_sync *s, int32_t rank, const uint8_t *row, int64_t bytes, lp_fact *f, lp_error *err)
+/* map: room for both sets of a receiver. Of another catalogue they are not looked at. */
+static lp_status get_fact(const lp_sync *s, int32_t rank, const lp_block *block, uint8_t *map, lp_fact *f,
+                          lp_error *err)
 {
-    const int64_t map = lp_bitmap_bytes(s);
-    if (bytes < FIXED || lp_wire_get_u32(row) != VERSION)
+    const int64_t names = lp_checkpoint_count(s->catalogue);
+    const uint8_t *row = block->data;
+    int64_t at = FIXED;
+    if (block->bytes < FIXED || lp_wire_get_u32(row) != VERSION)
         return lp_fail(err, LP_E_VERSION, "%s speaks another version of the protocol",
                        s->transport.name(s->transport.context, rank));
     const uint32_t flags = lp_wire_get_u32(row + 4);
@@ -84,37 +86,37 @@ static lp_status get_fact(const lp_sync *s, int32_t rank, const uint8_t *row, in
     f->group[LP_SYNC_GROUP - 1] = '\0';
     if (f->is_sender != (rank < s->round.senders))
         return lp_fail(err, LP_E_CORRUPT, "rank %d is no %s", rank, f->is_sender ? "sender" : "receiver");
-    /* Of another catalogue the bitmaps may have another size; they are not looked at then. */
-    if (!f->is_sender && bytes == FIXED + 2 * map) {
-        f->used = row + FIXED;
-        f->whole = row + FIXED + map;
-    }
+    if (f->is_sender || lp_wire_get_u32(row + 12) != (uint32_t)names)
+        return LP_OK;
+    LP_TRY(lp_bits_get(row, block->bytes, &at, map, names, err));
+    LP_TRY(lp_bits_get(row, block->bytes, &at, map + lp_bitmap_bytes(s), names, err));
+    if (at != block->bytes)
+        return lp_fail(err, LP_E_CORRUPT, "rank %d says more than it should", rank);
+    f->used = map;
+    f->whole = map + lp_bitmap_bytes(s);
     return LP_OK;
 }
 
 static lp_status exchange(lp_sync *s, const lp_fact *mine, lp_error *err)
 {
+    const int64_t map = 2 * lp_bitmap_bytes(s), receivers = s->round.world - s->round.senders;
     const lp_block *all = NULL;
-    uint8_t *row = NULL;
-    int64_t bytes = 0, off = 0;
-    LP_TRY(put_fact(s, mine, &row, &bytes, err));
-    const lp_status status = s->transport.gather(s->transport.context, row, bytes, &all, err);
-    lp_release(s->alloc, row);
+    int64_t bytes;
+    lp_text row;
+    lp_text_init(&row, s->alloc);
+    lp_status status = put_fact(s, mine, &row, err);
+    if (status == LP_OK)
+        status = s->transport.gather(s->transport.context, row.data, row.bytes, &all, err);
+    lp_text_free(&row);
     LP_TRY(status);
-    bytes = 0;
-    for (int32_t i = 0; i < s->round.world; i++)
-        bytes += all[i].bytes;
     s->fact = lp_allocate_zero(s->alloc, (size_t)s->round.world * sizeof *s->fact);
     s->is_delta = lp_allocate_zero(s->alloc, (size_t)s->round.world * sizeof *s->is_delta);
-    s->facts_memory = lp_allocate(s->alloc, (size_t)bytes + 1);
+    s->facts_memory = lp_mul(map, receivers, &bytes) ? lp_allocate(s->alloc, (size_t)bytes + 1) : NULL;
     if (s->fact == NULL || s->is_delta == NULL || s->facts_memory == NULL)
         return lp_fail_memory(err);
     for (int32_t i = 0; i < s->round.world; i++) {
-        uint8_t *own = s->facts_memory + off;
-        if (all[i].bytes > 0)
-            memcpy(own, all[i].data, (size_t)all[i].bytes);
-        LP_TRY(get_fact(s, i, own, all[i].bytes, &s->fact[i], err));
-        off += all[i].bytes;
+        const int32_t receiver = i < s->round.senders ? 0 : i - s->round.senders;
+        LP_TRY(get_fact(s, i, &all[i], s->facts_memory + map * receiver, &s->fact[i], err));
     }
     return LP_OK;
 }
