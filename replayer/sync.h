@@ -94,7 +94,7 @@ typedef struct lp_tcp_options {
     const char *group;  /* of receivers: the server that they make up together; NULL: "server" */
     int32_t rank, size; /* in the own group, or among the senders */
     int32_t servers;    /* of sender 0: receiving groups that must be there before a round begins; 0: 1 */
-    int32_t listener;   /* of sender 0: a listening socket to take over instead of binding host and port; 0: none */
+    int32_t listener;   /* of sender 0: a listening socket instead of host and port, taken over in any case; 0: none */
     bool is_alone;      /* all ranks are of one group, each sends and receives: cold starts */
     int64_t join_ns;    /* how long a group waits for ranks that are late; 0: 300 s */
     int64_t stall_ns;   /* how long nothing may move between two ranks; 0: 60 s */

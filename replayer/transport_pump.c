@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { PEER_MAGIC = 0x3150504c /* "LPP1" */, STEP = 1 << 20 };
+enum { PEER_MAGIC = 0x3150504c /* "LPP1" */, STEP = 1 << 20, NAP_MS = 10 };
 
 void lp_tcp_wake(lp_tcp *t)
 {
@@ -413,11 +413,13 @@ static void turn(lp_tcp *t)
     const uint32_t number = t->round.number;
     const int32_t strangers = t->stranger_count;
     if (count < 0) {
+        t->is_joining = false;
         lp_tcp_fail(t, "no memory for the connections");
-        return;
     }
     pthread_mutex_unlock(&t->lock);
-    const int ready = poll(t->polled, (nfds_t)count, 1000);
+    if (count < 0)
+        lp_sleep_ms(NAP_MS);
+    const int ready = count < 0 ? 0 : poll(t->polled, (nfds_t)count, 1000);
     pthread_mutex_lock(&t->lock);
     if (ready <= 0)
         return;

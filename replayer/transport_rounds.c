@@ -16,6 +16,8 @@
 /* Connections that have not said who they are. */
 enum { STRANGERS_MAX = 4096 };
 
+static const char NO_MEMORY[] = "no memory at the meeting point";
+
 void lp_rounds_init(lp_rounds *r, const lp_hub_options *options)
 {
     *r = (lp_rounds){.alloc = options->alloc,
@@ -58,11 +60,14 @@ bool lp_rounds_connect(lp_rounds *r, int fd)
     return true;
 }
 
-static void send_text(const lp_rounds *r, lp_meeting *m, uint32_t round, const char *text)
+/* Where there is no memory for the text the end of the connection says it. */
+static void send_text(lp_meeting *m, uint32_t round, const char *text)
 {
-    (void)r;
-    (void)lp_wire_put(&m->wire, &(lp_wire_head){.type = LP_WIRE_ABORT, .round = round}, text, (int64_t)strlen(text),
-                      NULL, 0);
+    if (lp_wire_put(&m->wire, &(lp_wire_head){.type = LP_WIRE_ABORT, .round = round}, text, (int64_t)strlen(text), NULL,
+                    0))
+        return;
+    lp_wire_close(&m->wire);
+    m->is_ready = false;
 }
 
 static void drop_blocks(lp_rounds *r)
@@ -85,7 +90,7 @@ static void end_round(lp_rounds *r, const char *text)
         if (!r->member[i]->is_in)
             continue;
         r->member[i]->is_in = false;
-        send_text(r, r->member[i], r->number, text);
+        send_text(r->member[i], r->number, text);
     }
     drop_blocks(r);
     r->world = 0;
@@ -163,7 +168,7 @@ static void hello(lp_rounds *r, lp_meeting *m, const uint8_t *body, int64_t byte
             snprintf(text, sizeof text, "%s is of another kind of group", name);
         else
             continue;
-        send_text(r, m, 0, text);
+        send_text(m, 0, text);
         return;
     }
     m->is_known = true;
@@ -226,11 +231,24 @@ static const char *who_is_missing(lp_rounds *r, char text[LP_WIRE_TEXT])
     return NULL;
 }
 
+static void refuse_round(lp_rounds *r, const char *text)
+{
+    for (int64_t i = 0; i < r->count; i++) {
+        if (!r->member[i]->is_ready)
+            continue;
+        r->member[i]->is_ready = false;
+        send_text(r->member[i], 0, text);
+    }
+    r->ready_ns = 0;
+}
+
 static void begin_round(lp_rounds *r)
 {
     uint8_t *table = lp_allocate(r->alloc, (size_t)r->count * LP_WIRE_MEMBER_BYTES + 1);
-    if (table == NULL)
-        return; /* the next tick tries again, until the time to join is over */
+    if (table == NULL) {
+        refuse_round(r, NO_MEMORY);
+        return;
+    }
     r->world = 0;
     r->number++;
     drop_blocks(r);
@@ -246,27 +264,24 @@ static void begin_round(lp_rounds *r)
         m->is_ready = false;
         m->judged_progress = m->progress;
     }
+    lp_meeting *deaf = NULL;
     for (int64_t i = 0; i < r->count; i++)
-        if (r->member[i]->is_in)
-            (void)lp_wire_put(
-                &r->member[i]->wire,
-                &(lp_wire_head){.type = LP_WIRE_ROUND, .round = r->number, .argument = r->member[i]->rank}, table,
-                (int64_t)r->world * LP_WIRE_MEMBER_BYTES, NULL, 0);
+        if (r->member[i]->is_in &&
+            !lp_wire_put(&r->member[i]->wire,
+                         &(lp_wire_head){.type = LP_WIRE_ROUND, .round = r->number, .argument = r->member[i]->rank},
+                         table, (int64_t)r->world * LP_WIRE_MEMBER_BYTES, NULL, 0))
+            deaf = r->member[i];
     r->ready_ns = r->blame_ns = 0;
     lp_release(r->alloc, table);
+    if (deaf != NULL) /* there is no memory to tell it */
+        lp_rounds_lost(r, deaf);
 }
 
-static void refuse_round(lp_rounds *r, const char *who)
+static void miss(lp_rounds *r, const char *who)
 {
     char text[LP_WIRE_TEXT];
     snprintf(text, sizeof text, "%.200s did not come within %.3g s", who, (double)r->join_ns / 1e9);
-    for (int64_t i = 0; i < r->count; i++) {
-        if (!r->member[i]->is_ready)
-            continue;
-        r->member[i]->is_ready = false;
-        send_text(r, r->member[i], 0, text);
-    }
-    r->ready_ns = 0;
+    refuse_round(r, text);
 }
 
 static void ready(lp_rounds *r, lp_meeting *m)
@@ -289,6 +304,7 @@ static void ready(lp_rounds *r, lp_meeting *m)
 static void gathered(lp_rounds *r)
 {
     uint8_t *sizes = lp_allocate(r->alloc, (size_t)r->world * 8);
+    lp_meeting *deaf = NULL;
     lp_text all;
     lp_text_init(&all, r->alloc);
     for (int32_t rank = 0; rank < r->world; rank++) {
@@ -301,14 +317,17 @@ static void gathered(lp_rounds *r)
             lp_text_add(&all, (const char *)m->block, (size_t)m->block_bytes);
     }
     if (sizes == NULL || all.failed) {
-        end_round(r, "no memory at the meeting point");
+        end_round(r, NO_MEMORY);
         goto out;
     }
     drop_blocks(r);
     for (int64_t i = 0; i < r->count; i++)
-        if (r->member[i]->is_in)
-            (void)lp_wire_put(&r->member[i]->wire, &(lp_wire_head){.type = LP_WIRE_GATHERED, .round = r->number}, sizes,
-                              8 * (int64_t)r->world, all.data, all.bytes);
+        if (r->member[i]->is_in &&
+            !lp_wire_put(&r->member[i]->wire, &(lp_wire_head){.type = LP_WIRE_GATHERED, .round = r->number}, sizes,
+                         8 * (int64_t)r->world, all.data, all.bytes))
+            deaf = r->member[i];
+    if (deaf != NULL) /* there is no memory to tell it */
+        lp_rounds_lost(r, deaf);
 out:
     lp_text_free(&all);
     lp_release(r->alloc, sizes);
@@ -323,7 +342,7 @@ static void take_block(lp_rounds *r, lp_meeting *m, const uint8_t *body, int64_t
     }
     m->block = lp_allocate(r->alloc, (size_t)bytes + 1);
     if (m->block == NULL) {
-        end_round(r, "no memory at the meeting point");
+        end_round(r, NO_MEMORY);
         return;
     }
     memcpy(m->block, body, (size_t)bytes);
@@ -411,7 +430,7 @@ void lp_rounds_tick(lp_rounds *r, int64_t now)
     if (missing == NULL)
         begin_round(r);
     else if (now - r->ready_ns > r->join_ns)
-        refuse_round(r, missing);
+        miss(r, missing);
 }
 
 /* ---- messages ---- */

@@ -302,6 +302,8 @@ static void close_tcp(void *context)
     lp_hub_close(t->hub);
     if (t->listener >= 0)
         close(t->listener);
+    if (t->given >= 0)
+        close(t->given);
     for (int i = 0; i < 2; i++)
         if (t->wake[i] >= 0)
             close(t->wake[i]);
@@ -314,9 +316,10 @@ static void close_tcp(void *context)
 
 static lp_status open_hub(lp_tcp *t, const lp_tcp_options *o, int32_t *port, lp_error *err)
 {
-    int fd = o->listener;
+    int fd = t->given;
+    t->given = -1;
     *port = o->port;
-    if (fd <= 0)
+    if (fd < 0)
         fd = lp_socket_listen(o->host, o->port, port, err);
     if (fd < 0) /* the name may be that of an address which is not on this host's own list */
         fd = lp_socket_listen(NULL, o->port, port, err);
@@ -379,11 +382,15 @@ lp_status lp_transport_tcp(lp_transport *transport, const lp_tcp_options *o, lp_
     const lp_platform p = lp_platform_resolve(o->platform);
     pthread_condattr_t monotonic;
     const char *group = o->group == NULL ? "server" : o->group;
+    const int given = o->listener > 0 ? o->listener : -1;
     *transport = (lp_transport){.size = 0};
-    if (o->host == NULL || o->rank < 0 || o->rank >= o->size || strlen(group) >= LP_WIRE_NAME)
+    const bool is_bad = o->host == NULL || o->rank < 0 || o->rank >= o->size || strlen(group) >= LP_WIRE_NAME;
+    lp_tcp *t = is_bad ? NULL : lp_allocate_zero(p.alloc, sizeof *t);
+    if (t == NULL && given >= 0)
+        close(given);
+    if (is_bad)
         return lp_fail(err, LP_E_ARGUMENT, "rank %d of %d at '%s' in a group '%s'", o->rank, o->size,
                        o->host == NULL ? "" : o->host, group);
-    lp_tcp *t = lp_allocate_zero(p.alloc, sizeof *t);
     if (t == NULL)
         return lp_fail_memory(err);
     t->alloc = p.alloc;
@@ -394,6 +401,7 @@ lp_status lp_transport_tcp(lp_transport *transport, const lp_tcp_options *o, lp_
     t->join_ns = o->join_ns > 0 ? o->join_ns : JOIN_NS;
     t->stall_ns = o->stall_ns > 0 ? o->stall_ns : STALL_NS;
     t->listener = t->wake[0] = t->wake[1] = -1;
+    t->given = given;
     t->waits_for = LP_WAITS_NOT;
     lp_wire_init(&t->control, -1, (int64_t)LP_GATHER_MAX * 4096, p.alloc);
     pthread_mutex_init(&t->lock, NULL);

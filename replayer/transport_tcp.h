@@ -58,8 +58,8 @@ typedef struct lp_tcp {
     char *hub_host; /* where the meeting point is, as this rank knows it */
     pthread_t thread;
     bool has_thread;
-    int wake[2]; /* a pipe: a byte wakes the thread */
-    int listener;
+    int wake[2];         /* a pipe: a byte wakes the thread */
+    int listener, given; /* given: where ranks meet, until the meeting point has taken it */
     struct pollfd *polled;
     int64_t poll_capacity;
     atomic_llong progress; /* grows when something gets done */

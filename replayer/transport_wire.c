@@ -7,7 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { MAGIC = 0x3150434c /* "LCP1" */, READ_STEP = 1 << 16 };
+enum { MAGIC = 0x3150434c /* "LCP1" */, READ_STEP = 1 << 16, KEPT_BYTES = 1 << 20 };
 
 void lp_wire_put_u32(uint8_t *out, uint32_t value)
 {
@@ -138,6 +138,11 @@ bool lp_wire_flush(lp_wire *w)
         w->out_sent += n;
     }
     w->out_bytes = w->out_sent = 0;
+    if (w->out_capacity > KEPT_BYTES) { /* what all ranks said is large, and a meeting point has many connections */
+        lp_release(w->alloc, w->out);
+        w->out = NULL;
+        w->out_capacity = 0;
+    }
     return true;
 }
 

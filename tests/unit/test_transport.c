@@ -5,8 +5,10 @@
 
 #include "replayer/transport_wire.h"
 
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { RANKS = 5, ROUNDS = 4, LARGE = 3 << 20 };
@@ -412,6 +414,82 @@ static void memory_may_run_out_anywhere(void **state)
     lp_checkpoint_close(c);
 }
 
+typedef struct guest {
+    lp_tcp_options options;
+    lp_transport transport;
+    lp_status status;
+    lp_error err;
+} guest;
+
+/* Joins and gathers, and leaves. */
+static void *visit(void *context)
+{
+    enum { BYTES = 100000 };
+    guest *g = context;
+    lp_round round;
+    const lp_block *all = NULL;
+    uint8_t *mine = calloc(1, BYTES);
+    const lp_transport *t = &g->transport;
+    g->status = t->join(t->context, &round, &g->err);
+    for (int i = 0; i < 2 && g->status == LP_OK; i++)
+        g->status = t->gather(t->context, mine, BYTES, &all, &g->err);
+    lp_transport_close(&g->transport);
+    free(mine);
+    return NULL;
+}
+
+static void *arrive(void *context)
+{
+    guest *g = context;
+    g->status = lp_transport_tcp(&g->transport, &g->options, &g->err);
+    return g->status == LP_OK ? visit(g) : NULL;
+}
+
+/* Sender 0, which has the meeting point, gets more blocks of memory each time: nobody waits for what it cannot say. */
+static void a_meeting_point_may_be_out_of_memory(void **state)
+{
+    (void)state;
+    enum { GUESTS = 3, STEP = 3 };
+    const long start = (long)(time(NULL) % STEP); /* all of them would take seconds */
+    bool is_whole = false;
+    printf("start %ld\n", start);
+    for (long n = start; !is_whole; n += STEP) {
+        scarce memory = {.lock = PTHREAD_MUTEX_INITIALIZER, .left = n};
+        const lp_alloc alloc = {.size = sizeof alloc, .context = &memory, .resize = scarce_resize};
+        const lp_platform platform = {.alloc = &alloc};
+        guest g[GUESTS];
+        pthread_t thread[GUESTS];
+        int32_t port;
+        lp_error err;
+        const int listener = lp_socket_listen("127.0.0.1", 0, &port, &err);
+        assert_true(listener >= 0);
+        for (int i = 0; i < GUESTS; i++)
+            g[i] = (guest){.options = {.host = "127.0.0.1",
+                                       .port = port,
+                                       .is_sender = i == 0,
+                                       .rank = i == 0 ? 0 : i - 1,
+                                       .size = i == 0 ? 1 : GUESTS - 1,
+                                       .listener = i == 0 ? listener : 0,
+                                       .stall_ns = PATIENCE_NS,
+                                       .join_ns = 100000000,
+                                       .platform = i == 0 ? &platform : NULL}};
+        g[0].status = lp_transport_tcp(&g[0].transport, &g[0].options, &g[0].err);
+        for (int i = 1; i < GUESTS && g[0].status == LP_OK; i++)
+            assert_int_equal(pthread_create(&thread[i], NULL, arrive, &g[i]), 0);
+        const bool is_open = g[0].status == LP_OK;
+        if (is_open)
+            visit(&g[0]);
+        for (int i = 1; i < GUESTS && is_open; i++) {
+            pthread_join(thread[i], NULL);
+            if (g[i].status != LP_OK && strstr(g[i].err.text, "answer") != NULL)
+                fail_msg("block %ld: %s", n, g[i].err.text);
+        }
+        assert_int_equal(memory.blocks, 0);
+        assert_int_equal(fcntl(listener, F_GETFD), -1); /* it was taken over, whatever came of that */
+        is_whole = is_open && g[0].status == LP_OK && g[1].status == LP_OK && g[2].status == LP_OK;
+    }
+}
+
 /* ---- memory is what is stated ---- */
 
 /* Two buckets a side, and little else: the transport's memory and that of both syncs, together. */
@@ -466,6 +544,7 @@ int main(void)
         cmocka_unit_test(a_failure_is_that_of_its_round),
         cmocka_unit_test(nobody_listens),
         cmocka_unit_test(memory_may_run_out_anywhere),
+        cmocka_unit_test(a_meeting_point_may_be_out_of_memory),
         cmocka_unit_test(a_sync_takes_two_buckets_a_side),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
