@@ -17,7 +17,10 @@ for package in loadplan libloadplan0 libloadplan-dev; do
     file=$(find "$work/out" -maxdepth 1 -name "${package}_*.deb")
     test -n "$file" || { echo "no package $package"; exit 1; }
     dpkg-deb -x "$file" "$work/root"
+    grep -q 'Apache License' "$work/root/usr/share/doc/$package/copyright"
 done
+# What depends on the library finds the package that has it.
+dpkg-deb -I "$(find "$work/out" -maxdepth 1 -name 'libloadplan0_*.deb')" shlibs | grep -q '^libloadplan 0 libloadplan0'
 "$work/root/usr/bin/loadplan" --version >/dev/null
 lib=$(dirname "$(find "$work/root" -name 'libloadplan.so')")
 cat >"$work/user.c" <<'END'
