@@ -160,7 +160,8 @@ static lp_status parse(json_t **root, const char *text, int64_t bytes, const lp_
         return lp_fail_memory(err);
     memcpy(copy, text, (size_t)bytes);
     blank_infinities(copy, bytes);
-    *root = json_loadb(copy, (size_t)bytes, 0, &problem);
+    /* Of two values for one key, other readers may take the other one. */
+    *root = json_loadb(copy, (size_t)bytes, JSON_REJECT_DUPLICATES, &problem);
     lp_release(p.alloc, copy);
     if (*root != NULL)
         return LP_OK;

@@ -8,6 +8,8 @@ echo "${good%\}}, \"time_step_limit\": [0.0, Infinity], \"a\": -Infinity, \"b\":
 tried
 echo "${good%\}}, \"vocab_size\": NaN}" > model/config.json
 tried
+echo "${good%\}}, \"vocab_size\": 100, \"vocab_size\": 99}" > model/config.json
+tried
 echo "[$good]" > model/config.json
 tried
 printf 'version https://git-lfs.github.com/spec/v1\n' > model/config.json
