@@ -6,10 +6,10 @@
 #include "traces/base.h"
 #include "traces/cli_private.h"
 
-/* What prints the tensors of a trace, one a line; $trace is the shell's variable. */
-#define TENSORS                                                                                                        \
-    "loadplan query \"$trace\" --format=tsv 'SELECT DISTINCT name FROM v_destinations "                                \
-    "WHERE rank = (SELECT min(rank) FROM v_scopes)' 2>/dev/null | tail -n +2"
+/* What prints the tensors of a trace, one a line; $trace is the shell's variable. The names come from the file and may
+ * say anything: no shell may expand them. */
+#define TENSORS_OF_TRACE "SELECT DISTINCT name FROM v_destinations WHERE rank = (SELECT min(rank) FROM v_scopes)"
+#define TENSORS          "loadplan query \"$trace\" --format=tsv '" TENSORS_OF_TRACE "' 2>/dev/null | tail -n +2"
 
 static bool takes_tensor(const lp_option *o)
 {
@@ -61,6 +61,15 @@ static void bash_values(FILE *out, const char *verb, const lp_option *options, i
 static void bash(FILE *out, const lp_command *const *commands, int count)
 {
     fputs("# bash completion for loadplan\n"
+          "_loadplan_tensors() {\n"
+          "    local trace=$1 start=${2//\\\\/} name\n"
+          "    start=${start//\\'/\\'\\'}\n"
+          "    while IFS= read -r name; do\n"
+          "        printf -v name %q \"$name\"\n"
+          "        COMPREPLY+=(\"$name\")\n"
+          "    done < <(loadplan query \"$trace\" --format=tsv \"" TENSORS_OF_TRACE
+          " AND instr(name, '$start') = 1\" 2>/dev/null | tail -n +2)\n"
+          "}\n"
           "_loadplan() {\n"
           "    local word=${COMP_WORDS[COMP_CWORD]} verb= trace= option= options= values= arguments= i\n"
           "    for ((i = 1; i < COMP_CWORD; i++)); do\n"
@@ -93,7 +102,8 @@ static void bash(FILE *out, const lp_command *const *commands, int count)
     for (int i = 0; i < count; i++)
         bash_values(out, commands[i]->name, commands[i]->options, commands[i]->option_count);
     bash_values(out, "*", lp_cli_global_options, lp_cli_global_option_count);
-    fputs("    *--tensor) [[ -n $trace ]] && values=$(" TENSORS ") ;;\n"
+    /* compgen -W would run what a name holds: it is for the words that stand here only. */
+    fputs("    *--tensor) [[ -n $trace ]] && _loadplan_tensors \"$trace\" \"$word\"; return ;;\n"
           "    esac\n"
           "    if [[ -n $values ]]; then\n"
           "        COMPREPLY=($(compgen -W \"$values\" -- \"$word\"))\n"
@@ -103,10 +113,11 @@ static void bash(FILE *out, const lp_command *const *commands, int count)
           "    elif [[ -n $arguments ]]; then\n"
           "        COMPREPLY=($(compgen -W \"$arguments\" -- \"$word\"))\n"
           "    else\n"
-          "        COMPREPLY=($(compgen -f -- \"$word\"))\n"
+          "        compopt -o filenames\n"
+          "        mapfile -t COMPREPLY < <(compgen -f -- \"$word\")\n"
           "    fi\n"
           "}\n"
-          "complete -o filenames -F _loadplan loadplan\n",
+          "complete -F _loadplan loadplan\n",
           out);
 }
 
