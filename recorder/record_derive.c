@@ -224,13 +224,14 @@ static lp_status read_through_derive(lp_recorder *r, uint32_t at, const rec_deri
     return LP_OK;
 }
 
-/* Resolves one input of the expression that reads destination `dest` where `out` will write. */
+/* Resolves one input of an expression that reads destination `dest` where `out` (NULL: a new owner) will write. */
 static lp_status resolve_input(lp_recorder *r, uint32_t at, uint32_t dest, const lp_map *out, lp_error *err)
 {
     const lp_map *region = NULL;
-    bool overwritten;
+    bool overwritten = true;
     LP_TRY(region_read(r, r->value[at].map, &region, err));
-    LP_TRY(meets(r, region, out, &overwritten, err));
+    if (out != NULL)
+        LP_TRY(meets(r, region, out, &overwritten, err));
     if (!overwritten)
         return LP_OK;
     for (uint32_t i = r->dest[dest].last_write; i != LP_NONE; i = r->write[i].previous) {
@@ -263,6 +264,19 @@ static lp_status resolve_in_place(lp_recorder *r, uint32_t root, uint32_t dest, 
     if (status == LP_E_ARGUMENT)
         status = lp_fail(err, LP_E_UNSUPPORTED, "computes in place on bytes of several names");
     return status;
+}
+
+lp_status rec_resolve_reads(lp_recorder *r, uint32_t dest, lp_error *err)
+{
+    for (int64_t i = 0; i < r->value_count; i++) {
+        const rec_value *v = &r->value[i];
+        if (v->node.op != LP_OP_INPUT || v->staged || v->index != dest)
+            continue;
+        const lp_status status = resolve_input(r, (uint32_t)i, dest, NULL, err);
+        if (status == LP_E_MEMORY)
+            return status;
+    }
+    return LP_OK;
 }
 
 lp_status rec_trim_writes(lp_recorder *r, uint32_t dest, const lp_map *out, int64_t shift, bool derives_only,

@@ -189,6 +189,7 @@ static lp_status set_aside(lp_mirror *m, uint32_t dest, lp_error *err)
         s->kind = MIRROR_TEMPORARY;
         s->base = (uint32_t)held;
     }
+    LP_TRY(rec_resolve_reads(r, dest, err));
     for (uint32_t i = r->dest[dest].last_write; i != LP_NONE; i = r->write[i].previous)
         r->write[i].kind = REC_DROPPED;
     return LP_OK;

@@ -235,6 +235,10 @@ lp_tensor rec_value_tensor(const char *file, int line, lp_recorder *r, int64_t n
 /* dst becomes a value. in_place: what dst itself held before is read through the copies that wrote it. */
 void rec_copy_value(const char *file, int line, lp_tensor dst, lp_tensor value, bool in_place);
 
+/* Makes expressions that read the destination read what had been copied to it, as it is about to become another tensor.
+ * One that cannot be said so goes on reading the destination, where nothing is then. */
+lp_status rec_resolve_reads(lp_recorder *r, uint32_t dest, lp_error *err);
+
 /* Takes the bytes that `out`, moved by `shift`, writes out of what was written to the destination so far: the later
  * write counts. Needed where an order of names cannot say so: beside derives, and before a fill that comes first in a
  * load. */
