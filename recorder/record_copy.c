@@ -22,8 +22,10 @@ void rec_put(const char *file, int line, lp_recorder *r, const lp_tensor *dst, c
     lp_error err;
     if (dst->kind == LP_TENSOR_DEST) {
         const bool comes_first = piece->is_fill && piece->name == LP_NAME_BEGIN;
-        if ((comes_first || r->dest[dst->base].is_computed) &&
-            rec_trim_writes(r, dst->base, piece->map, dst_off, !comes_first, &err) != LP_OK) {
+        lp_status status = rec_leave_readers(file, line, r, dst->base, piece->map, dst_off, &err);
+        if (status == LP_OK && (comes_first || r->dest[dst->base].is_computed))
+            status = rec_trim_writes(r, dst->base, piece->map, dst_off, !comes_first, &err);
+        if (status != LP_OK) {
             rec_misuse_error(file, line, r, &err);
             return;
         }

@@ -106,6 +106,7 @@ static lp_status make_row(lp_recorder *r, const lp_declaration *d, rec_destinati
     out->bytes = out->row.storage_bytes - out->row.offset;
     out->last_write = LP_NONE;
     out->is_computed = false;
+    out->first_reader = LP_NONE;
     return lp_dtype_bits(d->dtype) % 8 != 0 ? lp_view_contiguous(&out->view, d->dtype, d->ndim, shape, err)
                                             : lp_view_strided(&out->view, d->dtype, d->ndim, shape, strides, 0, err);
 }

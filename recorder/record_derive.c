@@ -167,15 +167,6 @@ static lp_status meets(lp_recorder *r, const lp_map *a, const lp_map *b, bool *o
     return LP_OK;
 }
 
-/* The region that an input reads, as destinations. LP_E_UNSUPPORTED: it reads a byte twice. */
-static lp_status region_read(lp_recorder *r, const lp_map *gather, const lp_map **out, lp_error *err)
-{
-    const lp_map *region = NULL;
-    LP_TRY(lp_map_inverse(&region, gather, r->platform.alloc, err));
-    *out = rec_own(r, region);
-    return *out != NULL ? LP_OK : lp_fail_memory(err);
-}
-
 /* Makes node `at`, an input that reads what one copy had written, an input that reads the copy's source. */
 static lp_status read_through_copy(lp_recorder *r, uint32_t at, const rec_write *w, lp_error *err)
 {
@@ -221,62 +212,83 @@ static lp_status read_through_derive(lp_recorder *r, uint32_t at, const rec_deri
     if (!same)
         return lp_fail(err, LP_E_UNSUPPORTED, "computes in place on another view of a computed value");
     r->value[at] = *root;
+    r->value[at].next_reader = LP_NONE;
     return LP_OK;
 }
 
-/* Resolves one input of an expression that reads destination `dest` where `out` (NULL: a new owner) will write. */
-static lp_status resolve_input(lp_recorder *r, uint32_t at, uint32_t dest, const lp_map *out, lp_error *err)
+/* Whether the bytes that an input reads are among those that `out` writes; an input that reads a byte twice is taken to
+ * read all between its first and its last one. */
+static lp_status reads_from(lp_recorder *r, const lp_map *gather, const lp_map *out, bool *reads, lp_error *err)
 {
     const lp_map *region = NULL;
-    bool overwritten = true;
-    LP_TRY(region_read(r, r->value[at].map, &region, err));
+    *reads = gather->src_lo < out->dst_hi && out->dst_lo < gather->src_hi;
+    if (!*reads)
+        return LP_OK;
+    const lp_status status = lp_map_inverse(&region, gather, r->platform.alloc, err);
+    if (status == LP_E_UNSUPPORTED)
+        return LP_OK;
+    LP_TRY(status);
+    const lp_status met = meets(r, region, out, reads, err);
+    lp_map_free(region, r->platform.alloc);
+    return met;
+}
+
+lp_status rec_resolve_input(lp_recorder *r, uint32_t at, uint32_t dest, const lp_map *out, bool *overwritten,
+                            lp_error *err)
+{
+    const lp_map *gather = r->value[at].map;
+    *overwritten = true;
     if (out != NULL)
-        LP_TRY(meets(r, region, out, &overwritten, err));
-    if (!overwritten)
+        LP_TRY(reads_from(r, gather, out, overwritten, err));
+    if (!*overwritten)
         return LP_OK;
     for (uint32_t i = r->dest[dest].last_write; i != LP_NONE; i = r->write[i].previous) {
         const rec_write *w = &r->write[i];
-        if (w->kind == REC_DROPPED || w->map->dst_lo + w->dst_off >= region->dst_hi ||
-            region->dst_lo >= w->map->dst_hi + w->dst_off)
+        if (w->kind == REC_DROPPED || w->map->dst_lo + w->dst_off >= gather->src_hi ||
+            gather->src_lo >= w->map->dst_hi + w->dst_off)
             continue;
         if (i >= r->value[at].written_before)
             return lp_fail(err, LP_E_UNSUPPORTED, "computes on bytes that were overwritten since");
+        lp_status status = LP_OK;
         if (w->kind == REC_DERIVE)
-            return read_through_derive(r, at, &r->derive[w->name], err);
-        if (w->map->src_elem == 0)
-            return lp_fail(err, LP_E_UNSUPPORTED, "computes in place on a fill");
-        return read_through_copy(r, at, w, err);
+            status = read_through_derive(r, at, &r->derive[w->name], err);
+        else if (w->map->src_elem == 0)
+            status = lp_fail(err, LP_E_UNSUPPORTED, "computes in place on a fill");
+        else
+            status = read_through_copy(r, at, w, err);
+        /* What the copies before cannot say, no derive can. */
+        return status != LP_E_ARGUMENT ? status
+                                       : lp_fail(err, LP_E_UNSUPPORTED, "computes in place on bytes of several names");
     }
     return lp_fail(err, LP_E_UNSUPPORTED, "computes in place on bytes that nothing has written yet");
 }
 
-static lp_status resolve_in_place(lp_recorder *r, uint32_t root, uint32_t dest, const lp_map *out, lp_error *err)
+lp_status rec_expression_has(lp_recorder *r, uint32_t root, uint32_t node, bool *has, lp_error *err)
+{
+    flattening f = {0};
+    const lp_status status = visit(r, &f, root) ? LP_OK : lp_fail_memory(err);
+    *has = status == LP_OK && r->value_number[node] != 0;
+    end_visit(r, &f);
+    return status;
+}
+
+/* Nothing below `root` may be lost, nor, when it is computed in place, read where `out` writes to `dest`. */
+static lp_status resolve_inputs(lp_recorder *r, uint32_t root, uint32_t dest, const lp_map *out, bool in_place,
+                                lp_error *err)
 {
     flattening f = {0};
     lp_status status = visit(r, &f, root) ? LP_OK : lp_fail_memory(err);
     for (int64_t i = 0; i < f.count && status == LP_OK; i++) {
-        const rec_value *v = &r->value[f.order[i]];
-        if (v->node.op == LP_OP_INPUT && !v->staged && v->index == dest)
-            status = resolve_input(r, f.order[i], dest, out, err);
+        rec_value *v = &r->value[f.order[i]];
+        bool overwritten;
+        v->reads_last = v->reads_last || !in_place;
+        if (v->is_lost)
+            status = lp_fail(err, LP_E_UNSUPPORTED, "computes on bytes that were overwritten since");
+        else if (in_place && v->node.op == LP_OP_INPUT && !v->staged && v->index == dest)
+            status = rec_resolve_input(r, f.order[i], dest, out, &overwritten, err);
     }
     end_visit(r, &f);
-    /* What the copies before cannot say, no derive can. */
-    if (status == LP_E_ARGUMENT)
-        status = lp_fail(err, LP_E_UNSUPPORTED, "computes in place on bytes of several names");
     return status;
-}
-
-lp_status rec_resolve_reads(lp_recorder *r, uint32_t dest, lp_error *err)
-{
-    for (int64_t i = 0; i < r->value_count; i++) {
-        const rec_value *v = &r->value[i];
-        if (v->node.op != LP_OP_INPUT || v->staged || v->index != dest)
-            continue;
-        const lp_status status = resolve_input(r, (uint32_t)i, dest, NULL, err);
-        if (status == LP_E_MEMORY)
-            return status;
-    }
-    return LP_OK;
 }
 
 lp_status rec_trim_writes(lp_recorder *r, uint32_t dest, const lp_map *out, int64_t shift, bool derives_only,
@@ -368,8 +380,10 @@ void rec_copy_value(const char *file, int line, lp_tensor dst, lp_tensor value, 
     }
     if (status == LP_OK && out->nbox == 0)
         return;
+    if (status == LP_OK)
+        status = resolve_inputs(r, value.base, dst.base, out, in_place, &err);
     if (status == LP_OK && in_place)
-        status = resolve_in_place(r, value.base, dst.base, out, &err);
+        status = rec_leave_readers(file, line, r, dst.base, out, 0, &err);
     if (status == LP_OK && in_place)
         status = rec_trim_writes(r, dst.base, out, 0, false, &err);
     if (status != LP_OK) {

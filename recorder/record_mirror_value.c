@@ -169,7 +169,7 @@ static bool lies_in(const lp_mirror *m, const mirror_storage *s, uint32_t dest)
 }
 
 /* Everything that was written to the destination, out of the way: into a temporary that takes its storage's place. */
-static lp_status set_aside(lp_mirror *m, uint32_t dest, lp_error *err)
+static lp_status set_aside(lp_mirror *m, const char *file, int line, uint32_t dest, lp_error *err)
 {
     lp_recorder *r = m->recorder;
     bool computed;
@@ -189,7 +189,7 @@ static lp_status set_aside(lp_mirror *m, uint32_t dest, lp_error *err)
         s->kind = MIRROR_TEMPORARY;
         s->base = (uint32_t)held;
     }
-    LP_TRY(rec_resolve_reads(r, dest, err));
+    LP_TRY(rec_leave_readers(file, line, r, dest, NULL, 0, err));
     for (uint32_t i = r->dest[dest].last_write; i != LP_NONE; i = r->write[i].previous)
         r->write[i].kind = REC_DROPPED;
     return LP_OK;
@@ -233,7 +233,7 @@ lp_status lp_mirror_rebind(lp_mirror *m, const char *file, int line, const char 
         return lp_fail_at(err, LP_E_UNKNOWN_NAME, name, -1, "no destination '%s' is declared", name);
     lp_error said;
     lp_tensor to = rec_invalid(r);
-    lp_status status = set_aside(m, (uint32_t)dest, &said);
+    lp_status status = set_aside(m, file, line, (uint32_t)dest, &said);
     if (status == LP_OK)
         status = declare_again(m, (uint32_t)dest, src, &said);
     if (status == LP_OK && with != NULL)

@@ -46,9 +46,10 @@ typedef struct rec_write {
 typedef struct rec_destination {
     lp_destination row;
     lp_view view;
-    int64_t bytes;       /* of the storage, from element [0, ..., 0] on */
-    uint32_t last_write; /* LP_NONE: none */
-    bool is_computed;    /* a derive has written to it */
+    int64_t bytes;         /* of the storage, from element [0, ..., 0] on */
+    uint32_t last_write;   /* LP_NONE: none */
+    uint32_t first_reader; /* inputs of expressions that read it; LP_NONE: none */
+    bool is_computed;      /* a derive has written to it */
 } rec_destination;
 
 /* Bytes of a temporary (or of a destination that is copied from) and where they come from; absolute map. */
@@ -79,6 +80,9 @@ typedef struct rec_value {
     lp_dtype dtype;
     const lp_map *map;
     int64_t written_before; /* writes of the scope when the loader read it */
+    uint32_t next_reader;   /* of a destination: the next input that reads it, or LP_NONE */
+    bool is_lost;           /* what it read was overwritten, and cannot be read elsewhere */
+    bool reads_last;        /* what is there when a load is complete is meant, not what was there when it was read */
 } rec_value;
 
 typedef struct rec_derive {
@@ -87,6 +91,7 @@ typedef struct rec_derive {
     const char *text;
     uint32_t provenance;
     bool dropped;
+    bool is_visited; /* while names are collected */
 } rec_derive;
 
 typedef struct rec_refusal {
@@ -235,9 +240,13 @@ lp_tensor rec_value_tensor(const char *file, int line, lp_recorder *r, int64_t n
 /* dst becomes a value. in_place: what dst itself held before is read through the copies that wrote it. */
 void rec_copy_value(const char *file, int line, lp_tensor dst, lp_tensor value, bool in_place);
 
-/* Makes expressions that read the destination read what had been copied to it, as it is about to become another tensor.
- * One that cannot be said so goes on reading the destination, where nothing is then. */
-lp_status rec_resolve_reads(lp_recorder *r, uint32_t dest, lp_error *err);
+/* Makes input `at`, which reads destination `dest` where `out` (NULL: all of it) is about to write, read the source of
+ * the copy that wrote it. *overwritten: whether `out` concerns it at all. */
+lp_status rec_resolve_input(lp_recorder *r, uint32_t at, uint32_t dest, const lp_map *out, bool *overwritten,
+                            lp_error *err);
+
+/* Whether the node is in the expression below `root`. */
+lp_status rec_expression_has(lp_recorder *r, uint32_t root, uint32_t node, bool *has, lp_error *err);
 
 /* Takes the bytes that `out`, moved by `shift`, writes out of what was written to the destination so far: the later
  * write counts. Needed where an order of names cannot say so: beside derives, and before a fill that comes first in a
@@ -247,6 +256,16 @@ lp_status rec_trim_writes(lp_recorder *r, uint32_t dest, const lp_map *out, int6
 
 /* The nodes below `root` in a row, inputs numbered; arrays belong to the scope. */
 lp_status rec_flatten_value(lp_recorder *r, uint32_t root, lp_derive *out, lp_error *err);
+
+/* ---- record_readers.c: expressions that read destinations ---- */
+
+/* Lists a node that reads a destination with it. */
+void rec_note_reader(lp_recorder *r, uint32_t node);
+
+/* Before `out`, moved by `shift` (NULL: all), is written to the destination: what reads those bytes reads their source
+ * instead, or is lost and refused. */
+lp_status rec_leave_readers(const char *file, int line, lp_recorder *r, uint32_t dest, const lp_map *out, int64_t shift,
+                            lp_error *err);
 
 /* ---- record_refuse.c ---- */
 

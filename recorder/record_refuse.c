@@ -11,15 +11,24 @@ static void names_of_pieces(lp_recorder *r, int64_t temporary, rec_each_name eac
     }
 }
 
-/* Names whose copies wrote bytes between lo and hi of a destination. */
+static void names_of_value(lp_recorder *r, uint32_t root, rec_each_name each, void *context);
+
+/* Names that bytes between lo and hi of a destination were copied or computed from. */
 static void names_of_destination(lp_recorder *r, uint32_t dest, int64_t lo, int64_t hi, rec_each_name each,
                                  void *context)
 {
     for (uint32_t i = r->dest[dest].last_write; i != LP_NONE; i = r->write[i].previous) {
         const rec_write *w = &r->write[i];
-        if (w->kind == REC_BYTES && w->name != LP_NAME_BEGIN && w->map->dst_lo + w->dst_off < hi &&
-            lo < w->map->dst_hi + w->dst_off)
+        if (w->map->dst_lo + w->dst_off >= hi || lo >= w->map->dst_hi + w->dst_off)
+            continue;
+        if (w->kind == REC_BYTES && w->name != LP_NAME_BEGIN)
             each(r, w->name, context);
+        if (w->kind == REC_DERIVE && !r->derive[w->name].is_visited) {
+            const uint32_t derive = w->name;
+            r->derive[derive].is_visited = true;
+            names_of_value(r, r->derive[derive].root, each, context);
+            r->derive[derive].is_visited = false;
+        }
     }
 }
 
@@ -151,6 +160,9 @@ void rec_refuse_tensor(const char *file, int line, lp_tensor t, lp_tensor dst, c
     if (dst.kind == LP_TENSOR_DEST)
         f.region = region_of(file, line, dst);
     rec_names_of(r, t, refuse_name, &f);
+    lp_error err;
+    if (f.region != NULL && rec_leave_readers(file, line, r, dst.base, f.region, 0, &err) != LP_OK)
+        rec_misuse_error(file, line, r, &err);
     if (f.count == 0) {
         rec_misuse(file, line, r, LP_E_MISUSE, "%s: %s, before any checkpoint tensor is in it", operation, reason);
     } else if (into_temporary) {

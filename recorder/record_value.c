@@ -11,6 +11,7 @@ int64_t rec_add_value(lp_recorder *r, const rec_value *value)
         return -1;
     }
     r->value[r->value_count] = *value;
+    rec_note_reader(r, (uint32_t)r->value_count);
     return r->value_count++;
 }
 

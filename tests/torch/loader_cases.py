@@ -683,6 +683,44 @@ def copies_over_a_computed_value(d, name, w):
     d["w"].data[2 if name == "b" else 0:][:w.size(0)].copy_(w if name == "b" else w * 3)
 
 
+def _one_scale_for_both(d):
+    """As FP8 weights that were quantised apart get one scale."""
+    for i in range(2):
+        d["w"].data[i].copy_(d["w"].data[i] * d["s"].data[i])
+    d["s"].data.fill_(1.0)
+
+
+@case({"a": (F32, (6, 4)), "b": (F32, (6, 4))}, {"w": (F32, (2, 6, 4)), "s": (F32, (2,))}, "fill", derives=2,
+      after=_one_scale_for_both)
+def reads_what_is_overwritten_later(d, name, w):
+    d["w"].data["ab".index(name)].copy_(w)
+    d["s"].data["ab".index(name)].copy_(w.abs().max())
+
+
+@case({"a": (F32, (6, 4)), "b": (F32, (6, 4))}, {"w": (F32, (6, 4)), "m": (F32, ()), "n": (F32, ())}, "copy", derives=2)
+def largest_of_what_another_name_overwrites(d, name, w):
+    d["w"].data.copy_(w)
+    d["nm"["ab".index(name)]].data.copy_(d["w"].data.max())
+
+
+@case({"w": (F32, (6, 4))}, {"w": (F32, (6, 4)), "m": (F32, ())}, "", derives=2)
+def largest_before_scaling(d, name, w):
+    d["w"].data.copy_(w)
+    d["m"].data.copy_(d["w"].data.abs().max())
+    d["w"].data.mul_(0.5)
+
+
+def _scales_all_rows(d):
+    d["m"].data.copy_(d["w"].data.abs().max())
+    d["w"].data.mul_(0.5)  # refused
+
+
+@case({"a": (F32, (6, 4)), "b": (F32, (6, 4))}, {"w": (F32, (12, 4)), "m": (F32, ())}, "", refused={"a": "copy_", "b": "copy_"},
+      after=_scales_all_rows)
+def largest_of_two_names_before_scaling(d, name, w):
+    d["w"].data[6 * "ab".index(name):][:6].copy_(w)
+
+
 # ---- what adds, chooses or reads out of sight
 
 

@@ -157,6 +157,43 @@ static void the_later_write_counts_beside_derives_and_fills(void **state)
                     "0,0,0 0x0)\n");
 }
 
+static void what_a_derive_reads_may_be_overwritten(void **state)
+{
+    (void)state;
+    for (int both = 0; both < 2; both++) {
+        bench b;
+        begin(&b);
+        const lp_strided a = source(&b, "a"), o = source(&b, "b"), w = destination(&b, "w", LP_F32, SHAPE(4, 6)),
+                         m = destination(&b, "m", LP_F32, SHAPE(1)), most = temporary(&b, LP_F32, SHAPE(1)),
+                         last = narrowed(w, 0, 3, 1);
+        assert_int_equal(copy(&b, w, a), LP_OK);
+        if (both)
+            assert_int_equal(copy(&b, narrowed(w, 0, 2, 2), narrowed(o, 0, 2, 2)), LP_OK);
+        assert_int_equal(compute(&b, LP_OP_MAX, most, 0, 1, (const lp_strided *const[]){&w}), LP_OK);
+        assert_int_equal(copy(&b, m, most), LP_OK);
+        assert_int_equal(lp_mirror_fill(b.mirror, "l", 3, &last, 0, -1, &b.err), both ? LP_E_REFUSED : LP_OK);
+        /* The maximum is of "a", not of what is in "w" in the end; one of both names no expression can read. */
+        expect_rows(&b,
+                    both ? "dest \"m\" F32 [1] bytes=4 group=\"root\"\n"
+                           "dest \"w\" F32 [4,6] bytes=96 group=\"root\"\n"
+                           "fill begin -> \"w\" value=0x0 dst=72 map=0>1|24\n"
+                           "refuse \"a\" -> \"m\" map=0>1|4 op=\"derive\" reason=\"computes in place on bytes of "
+                           "several names\"\n"
+                           "refuse \"a\" -> \"w\" map=0>1|72 op=\"derive\" reason=\"computes in place on bytes of "
+                           "several names\"\n"
+                           "refuse \"b\" -> \"m\" map=0>1|4 op=\"derive\" reason=\"computes in place on bytes of "
+                           "several names\"\n"
+                           "refuse \"b\" -> \"w\" map=0>1|0+48:24 op=\"derive\" reason=\"computes in place on bytes of "
+                           "several names\"\n"
+                         : "dest \"m\" F32 [1] bytes=4 group=\"root\"\n"
+                           "dest \"w\" F32 [4,6] bytes=96 group=\"root\"\n"
+                           "copy \"a\" -> \"w\" src=0 dst=0 map=72\n"
+                           "fill begin -> \"w\" value=0x0 dst=72 map=0>1|24\n"
+                           "derive \"m\" map=4 inputs=(name \"a\" F32 24 96) nodes=(input F32 24 0,0,0 0x0; max F32 1 "
+                           "0,0,0 0x0)\n");
+    }
+}
+
 static void values_are_placed_and_cast(void **state)
 {
     (void)state;
@@ -357,6 +394,7 @@ int main(void)
         cmocka_unit_test(reductions_over_some_dimensions),
         cmocka_unit_test(views_of_values_are_views_of_what_they_read),
         cmocka_unit_test(the_later_write_counts_beside_derives_and_fills),
+        cmocka_unit_test(what_a_derive_reads_may_be_overwritten),
         cmocka_unit_test(values_are_placed_and_cast),
         cmocka_unit_test(casts_that_are_done_when_they_must_be),
         cmocka_unit_test(checks_are_recorded),

@@ -299,7 +299,7 @@ static void in_place_over_several_names_is_refused(void **state)
     lp_checkpoint_close(c);
 }
 
-static void value_of_overwritten_bytes_is_refused(void **state)
+static void value_of_bytes_that_are_overwritten_since(void **state)
 {
     (void)state;
     lp_checkpoint *c = some_values();
@@ -311,8 +311,11 @@ static void value_of_overwritten_bytes_is_refused(void **state)
     lp_copy(d, old);
     lp_trace *t = finish(r);
     run x = run_scope(t, 0);
-    assert_true(x.rows->nrefusal > 0);
-    assert_int_equal(x.rows->nderive, 0);
+    assert_int_equal(x.rows->nrefusal, 0);
+    const lp_derive *derive = derive_of(&x, "d");
+    assert_int_equal(derive->ninput, 1);
+    assert_true(derive->input[0].staged);
+    assert_int_equal(derive->input[0].index, lp_checkpoint_find(c, "norm"));
     free_run(&x);
     lp_trace_close(t);
     lp_checkpoint_close(c);
@@ -392,7 +395,7 @@ int main(void)
         cmocka_unit_test(copy_then_negated_exponential),
         cmocka_unit_test(two_steps_in_place),
         cmocka_unit_test(in_place_over_several_names_is_refused),
-        cmocka_unit_test(value_of_overwritten_bytes_is_refused),
+        cmocka_unit_test(value_of_bytes_that_are_overwritten_since),
         cmocka_unit_test(values_of_refused_operands_hold_their_place),
         cmocka_unit_test(value_into_another_dtype_is_an_implicit_cast),
         cmocka_unit_test(long_expressions_are_fine),
