@@ -10,6 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum {
+    UPLOADS_MOST = 16,
+    PIN_LEAST = 1 << 20 /* bytes of a table */
+};
+
 struct host_list {
     device_list device;
     uint32_t *item_tile; /* the same on the host */
@@ -49,13 +54,38 @@ extern "C" const char *lp_cuda_text(int code)
 
 /* ---- the program on the device ---- */
 
-static cudaError_t upload(void **out, const void *from, size_t bytes)
+/* Tables on their way. A cold start keeps the link full, and a copy waits behind all that is on it: so there is one
+ * wait for all tables, and large ones are pinned, since pageable memory goes piece by piece and waits for each. */
+struct uploads {
+    cudaStream_t stream;
+    void *pinned[UPLOADS_MOST];
+    int count;
+};
+
+static cudaError_t upload(uploads *u, void **out, const void *from, size_t bytes)
 {
+    void *host = const_cast<void *>(from);
     const cudaError_t code = cudaMalloc(out, bytes > 0 ? bytes : 1);
-    return code == cudaSuccess && bytes > 0 ? cudaMemcpy(*out, from, bytes, cudaMemcpyHostToDevice) : code;
+    if (code != cudaSuccess || bytes == 0)
+        return code;
+    if (bytes >= PIN_LEAST && u->count < UPLOADS_MOST &&
+        lp_cuda_cleared(cudaHostRegister(host, bytes, cudaHostRegisterDefault)) == 0)
+        u->pinned[u->count++] = host;
+    return cudaMemcpyAsync(*out, from, bytes, cudaMemcpyHostToDevice, u->stream);
 }
 
-static cudaError_t open_list(host_list *list, const lp_tile_list *from, uint32_t items, int64_t *bytes)
+/* Returns when the tables are there, or are not read any more. */
+static int end_uploads(uploads *u, int code)
+{
+    const int waited = u->stream == nullptr ? 0 : lp_cuda_cleared(cudaStreamSynchronize(u->stream));
+    for (int i = 0; i < u->count; i++)
+        (void)lp_cuda_cleared(cudaHostUnregister(u->pinned[i]));
+    if (u->stream != nullptr)
+        cudaStreamDestroy(u->stream);
+    return code != 0 ? code : waited;
+}
+
+static cudaError_t open_list(host_list *list, const lp_tile_list *from, uint32_t items, uploads *u, int64_t *bytes)
 {
     const size_t tile_bytes = static_cast<size_t>(from->count) * sizeof *from->tile;
     const size_t item_bytes = (static_cast<size_t>(items) + 1) * sizeof *from->item_tile;
@@ -64,17 +94,17 @@ static cudaError_t open_list(host_list *list, const lp_tile_list *from, uint32_t
     if (list->item_tile == nullptr)
         return cudaErrorMemoryAllocation;
     memcpy(list->item_tile, from->item_tile, item_bytes);
-    cudaError_t code = upload(reinterpret_cast<void **>(&list->device.tile), from->tile, tile_bytes);
+    cudaError_t code = upload(u, reinterpret_cast<void **>(&list->device.tile), from->tile, tile_bytes);
     if (code != cudaSuccess)
         return code;
     list->device.whole = list->device.tile;
     if (from->whole != NULL) {
         *bytes += static_cast<int64_t>(tile_bytes);
-        code = upload(reinterpret_cast<void **>(&list->device.whole), from->whole, tile_bytes);
+        code = upload(u, reinterpret_cast<void **>(&list->device.whole), from->whole, tile_bytes);
         if (code != cudaSuccess)
             return code;
     }
-    return upload(reinterpret_cast<void **>(&list->device.item_tile), from->item_tile, item_bytes);
+    return upload(u, reinterpret_cast<void **>(&list->device.item_tile), from->item_tile, item_bytes);
 }
 
 static void close_list(host_list *list)
@@ -89,6 +119,7 @@ static void close_list(host_list *list)
 extern "C" int lp_device_exec_open(lp_device_exec **out, const lp_device_program *p)
 {
     int code = 0, device = 0, processors = 0, resident = 0;
+    uploads u = {};
     const size_t desc_bytes = static_cast<size_t>(p->desc_count) * sizeof *p->desc;
     const size_t shape_bytes = static_cast<size_t>(p->shape_count) * sizeof *p->shape;
     lp_device_exec *e = static_cast<lp_device_exec *>(calloc(1, sizeof *e));
@@ -105,15 +136,18 @@ extern "C" int lp_device_exec_open(lp_device_exec **out, const lp_device_program
     e->row_blocks = processors;
     e->word_blocks = processors * LP_WORD_BLOCKS;
     e->other_blocks = processors * resident;
-    CUDA_TRY(upload(reinterpret_cast<void **>(&e->desc), p->desc, desc_bytes), failed);
-    CUDA_TRY(upload(reinterpret_cast<void **>(&e->shape), p->shape, shape_bytes), failed);
-    CUDA_TRY(open_list(&e->rows, &p->rows, p->items, &e->bytes), failed);
-    CUDA_TRY(open_list(&e->words, &p->words, p->items, &e->bytes), failed);
-    CUDA_TRY(open_list(&e->others, &p->others, p->items, &e->bytes), failed);
-    *out = e;
-    return 0;
+    CUDA_TRY(cudaStreamCreateWithFlags(&u.stream, cudaStreamNonBlocking), failed);
+    CUDA_TRY(upload(&u, reinterpret_cast<void **>(&e->desc), p->desc, desc_bytes), failed);
+    CUDA_TRY(upload(&u, reinterpret_cast<void **>(&e->shape), p->shape, shape_bytes), failed);
+    CUDA_TRY(open_list(&e->rows, &p->rows, p->items, &u, &e->bytes), failed);
+    CUDA_TRY(open_list(&e->words, &p->words, p->items, &u, &e->bytes), failed);
+    CUDA_TRY(open_list(&e->others, &p->others, p->items, &u, &e->bytes), failed);
 failed:
-    lp_device_exec_close(e);
+    code = end_uploads(&u, code);
+    if (code != 0)
+        lp_device_exec_close(e);
+    else
+        *out = e;
     return code;
 }
 
