@@ -16,6 +16,16 @@ lp_status lp_cli_host_copy(const lp_trace *trace, const lp_scope *scope, const l
     return lp_device_fetch(from, *copy, err);
 }
 
+lp_status lp_cli_enough_staging(const lp_trace *trace, int32_t rank, int64_t *staging, lp_error *err)
+{
+    lp_push_order *order;
+    int64_t host, device;
+    LP_TRY(lp_push_order_make(&order, trace, lp_trace_scope_find(trace, rank), err));
+    lp_push_order_peaks(order, &host, &device);
+    lp_push_order_free(order);
+    return lp_mul(device, 2, staging) ? LP_OK : lp_fail(err, LP_E_LIMIT, "the staging cannot be counted");
+}
+
 /* The same in host memory, for files. */
 lp_status lp_cli_copy_back(const lp_cli_job *job, int32_t rank, lp_cli_load *load, lp_error *err)
 {

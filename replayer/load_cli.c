@@ -214,7 +214,11 @@ int lp_cli_load_rank(const lp_cli_job *job, int32_t rank, lp_cli_load *load)
     if (!lp_cli_bytes(job->cli, "staging", 0, &staging) || !lp_cli_integer(job->cli, "threads", 0, 0, 256, &threads) ||
         (job->session_device != NULL && !lp_cli_bytes(job->cli, "spill", 0, &spill)))
         return LP_EXIT_USAGE;
-    lp_status status;
+    lp_status status = LP_OK;
+    if (job->session_device != NULL && job->mode == LP_LAYERWISE && staging == 0)
+        status = lp_cli_enough_staging(job->trace, rank, &staging, &err);
+    if (status != LP_OK)
+        return lp_cli_fail(job->cli, &err);
     if (job->is_shared)
         status = lp_shared_allocate(&load->shared, job->trace, scope, NULL, platform, &err);
     else if (job->session_device != NULL)

@@ -59,6 +59,9 @@ void lp_cli_load_free(lp_cli_load *load);
 /* device_session_cli.c: memory on job->session_device for `load`, and a copy of it in host memory afterwards where
  * --output asks for one. */
 lp_status lp_cli_copy_back(const lp_cli_job *job, int32_t rank, lp_cli_load *load, lp_error *err);
+/* Device staging with which a layerwise session in the order of the files comes through: what the best order needs, and
+ * as much again for names that come from the host and are put together there. */
+lp_status lp_cli_enough_staging(const lp_trace *trace, int32_t rank, int64_t *staging, lp_error *err);
 /* What a plan on a device holds, in a plan of the host (*copy, over *memory), which is made the first time. */
 lp_status lp_cli_host_copy(const lp_trace *trace, const lp_scope *scope, const lp_plan *from, lp_destinations **memory,
                            lp_plan **copy, const lp_platform *platform, lp_error *err);

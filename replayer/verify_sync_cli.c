@@ -41,18 +41,6 @@ static void complain(syncing *s, uint32_t dest, const char *what)
 
 /* ---- the three loads ---- */
 
-/* Device staging with which a layerwise reload in the order of the files comes through: what the best order needs, and
- * as much again for names that come from the host and are put together there. */
-static lp_status enough_staging(const syncing *s, int64_t *staging, lp_error *err)
-{
-    lp_push_order *order;
-    int64_t host, device;
-    LP_TRY(lp_push_order_make(&order, s->job->trace, lp_trace_scope_find(s->job->trace, s->rank), err));
-    lp_push_order_peaks(order, &host, &device);
-    lp_push_order_free(order);
-    return lp_mul(device, 2, staging) ? LP_OK : lp_fail(err, LP_E_LIMIT, "the staging cannot be counted");
-}
-
 static lp_status open_rank(syncing *s, lp_error *err)
 {
     const lp_cli_job *job = s->job;
@@ -63,7 +51,7 @@ static lp_status open_rank(syncing *s, lp_error *err)
         (device != NULL && job->mode == LP_LAYERWISE && !lp_cli_bytes(job->cli, "spill", 0, &spill)))
         return lp_fail(err, LP_E_USAGE, "a number is out of its range");
     if (device != NULL && job->mode == LP_LAYERWISE && staging == 0)
-        LP_TRY(enough_staging(s, &staging, err));
+        LP_TRY(lp_cli_enough_staging(job->trace, s->rank, &staging, err));
     LP_TRY(lp_rolled_io_make(&s->rolled, job->checkpoint, lp_cli_platform(job->cli), err));
     s->platform = *lp_cli_platform(job->cli);
     s->platform.io = &s->rolled.table;

@@ -11,6 +11,7 @@ compare()
     record_generated "$@"
     for mode in dummy direct layerwise; do
         replay_on_both "$1" --mode $mode -- -q --staging 64MiB --spill 64MiB
+        replay_on_both "$1" --mode $mode -- -q
     done
     replay_meta "$1"
     drop_generated "$1"
