@@ -25,6 +25,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -307,6 +308,7 @@ def main():
     os.makedirs(a.scratch, exist_ok=True)
     import torch  # noqa: F401  once for all children; the context is theirs
 
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the table is printed, and the files removed
     b = Bench(a)
     try:
         b.set_up()
