@@ -360,13 +360,32 @@ static lp_status place_result(const char *file, int line, lp_tensor dst, lp_tens
     return *out != NULL ? LP_OK : lp_fail_memory(err);
 }
 
+lp_status rec_place_value(const char *file, int line, lp_tensor dst, uint32_t node, const lp_map *out, uint8_t flags,
+                          bool in_place, lp_error *err)
+{
+    lp_recorder *r = dst.recorder;
+    LP_TRY(resolve_inputs(r, node, dst.base, out, in_place, err));
+    if (in_place) {
+        LP_TRY(rec_leave_readers(file, line, r, dst.base, out, 0, err));
+        LP_TRY(rec_trim_writes(r, dst.base, out, 0, false, err));
+    }
+    const uint32_t provenance = rec_provenance(r, file, line, flags);
+    const rec_derive d = {.dest = dst.base, .root = node, .map = out, .text = "", .provenance = provenance};
+    if (!add_derive(r, &d))
+        return LP_OK; /* kept as misuse */
+    const rec_write w = {.map = out,
+                         .name = (uint32_t)(r->derive_count - 1),
+                         .dest = dst.base,
+                         .provenance = provenance,
+                         .kind = REC_DERIVE};
+    r->dest[dst.base].is_computed = true;
+    rec_add_write(r, &w);
+    return LP_OK;
+}
+
 void rec_copy_value(const char *file, int line, lp_tensor dst, lp_tensor value, bool in_place)
 {
     lp_recorder *r = dst.recorder;
-    if (dst.kind != LP_TENSOR_DEST) {
-        rec_refuse_tensor(file, line, value, dst, "copy_", "keeps a computed value in a temporary");
-        return;
-    }
     const lp_tensor whole = value;
     uint8_t flags = value.flags;
     const lp_map *out = NULL;
@@ -380,27 +399,14 @@ void rec_copy_value(const char *file, int line, lp_tensor dst, lp_tensor value, 
     }
     if (status == LP_OK && out->nbox == 0)
         return;
-    if (status == LP_OK)
-        status = resolve_inputs(r, value.base, dst.base, out, in_place, &err);
-    if (status == LP_OK && in_place)
-        status = rec_leave_readers(file, line, r, dst.base, out, 0, &err);
-    if (status == LP_OK && in_place)
-        status = rec_trim_writes(r, dst.base, out, 0, false, &err);
-    if (status != LP_OK) {
-        rec_copy_failed(file, line, dst, whole, &err);
-        return;
+    if (status == LP_OK && dst.kind == LP_TENSOR_DEST) {
+        status = rec_place_value(file, line, dst, value.base, out, flags, in_place, &err);
+    } else if (status == LP_OK) {
+        const rec_piece piece = {.map = out, .name = value.base, .flags = flags, .is_value = true};
+        status = rec_write_piece(r, dst.base, &piece, &err);
     }
-    const uint32_t provenance = rec_provenance(r, file, line, flags);
-    const rec_derive d = {.dest = dst.base, .root = value.base, .map = out, .text = "", .provenance = provenance};
-    if (!add_derive(r, &d))
-        return;
-    const rec_write w = {.map = out,
-                         .name = (uint32_t)(r->derive_count - 1),
-                         .dest = dst.base,
-                         .provenance = provenance,
-                         .kind = REC_DERIVE};
-    r->dest[dst.base].is_computed = true;
-    rec_add_write(r, &w);
+    if (status != LP_OK)
+        rec_copy_failed(file, line, dst, whole, &err);
 }
 
 void lp_derive_at(const char *file, int line, lp_recorder *r, lp_tensor dest, lp_tensor expression)

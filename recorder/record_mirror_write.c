@@ -34,8 +34,21 @@ static bool make_writable(const char *file, int line, lp_mirror *m, const lp_str
         rec_no_memory(m->recorder);
         return false;
     }
-    rec_misuse(file, line, m->recorder, LP_E_UNSUPPORTED, "overwrites part of a computed value");
-    return false;
+    if (m->storage[dst->storage].is_condition) {
+        rec_misuse(file, line, m->recorder, LP_E_UNSUPPORTED, "overwrites part of a comparison");
+        return false;
+    }
+    const uint32_t node = m->storage[dst->storage].base;
+    lp_error err;
+    if (!mirror_make_temporary(m, dst->storage)) {
+        rec_no_memory(m->recorder);
+        return false;
+    }
+    if (rec_hold_value(m->recorder, m->storage[dst->storage].base, node, &err) != LP_OK) {
+        rec_misuse_error(file, line, m->recorder, &err);
+        return false;
+    }
+    return true;
 }
 
 /* A value seen through a view has to have the destination's dtype before it is placed. */

@@ -195,11 +195,56 @@ static lp_status through_fill(lp_recorder *r, const lp_map *part, const rec_piec
     return keep(r, map, &out->map, err);
 }
 
+/* A map of elements that casts, from a dense value, as the map of bytes from the value that was cast before. */
+static lp_status from_cast_value(lp_recorder *r, const lp_map *cast, const lp_map **out, lp_error *err)
+{
+    const int64_t from = cast->src_elem, to = cast->dst_elem;
+    lp_box *box = lp_arena_get(&r->arena, (size_t)cast->nbox * sizeof *box);
+    lp_mode *mode = lp_arena_get(&r->arena, (size_t)cast->nmode * sizeof *mode);
+    if (box == NULL || mode == NULL)
+        return lp_fail_memory(err);
+    for (int32_t b = 0; b < cast->nbox; b++) {
+        box[b] = cast->box[b];
+        box[b].src_off = box[b].src_off / from * to;
+        box[b].run *= to;
+        box[b].mode = mode;
+        for (int32_t m = 0; m < box[b].rank; m++) {
+            *mode = cast->box[b].mode[m];
+            mode->src_stride = mode->src_stride / from * to;
+            mode++;
+        }
+    }
+    const lp_map *map = NULL;
+    LP_TRY(lp_map_from_boxes(&map, 1, 1, cast->nbox, box, r->platform.alloc, err));
+    return keep(r, map, out, err);
+}
+
+/* A computed value seen through the copy, which may cast it. */
+static lp_status through_value(lp_recorder *r, const lp_map *part, const rec_piece *piece, lp_dtype from, lp_dtype to,
+                               rec_piece *out, lp_error *err)
+{
+    const lp_map *map = NULL;
+    if (r->value[piece->name].node.dtype != (uint16_t)from)
+        return lp_fail(err, LP_E_UNSUPPORTED, "other bytes of a computed value");
+    *out = *piece;
+    LP_TRY(lp_map_compose(&map, part, piece->map, r->platform.alloc, err));
+    LP_TRY(keep(r, map, &out->map, err));
+    if (lp_cast_kind_of(from, to) != LP_CAST_VALUES)
+        return LP_OK;
+    const int64_t node = rec_cast_value(r, piece->name, to);
+    if (node < 0)
+        return lp_fail_memory(err);
+    out->name = (uint32_t)node;
+    return from_cast_value(r, out->map, &out->map, err);
+}
+
 static lp_status through_piece(lp_recorder *r, const lp_map *part, const rec_piece *piece, lp_dtype from, lp_dtype to,
                                rec_piece *out, lp_error *err)
 {
     if (piece->is_fill)
         return through_fill(r, part, piece, from, to, out, err);
+    if (piece->is_value)
+        return through_value(r, part, piece, from, to, out, err);
     const bool casts = lp_cast_kind_of(from, to) == LP_CAST_VALUES;
     if (casts && piece->src_dtype != 0)
         return lp_fail(err, LP_E_UNSUPPORTED, "casts from %s to %s and then to %s",
@@ -243,7 +288,10 @@ void rec_copy_pieces(const char *file, int line, lp_tensor dst, lp_tensor src)
             continue;
         copied_bytes += part->dst_bytes;
         through.flags |= flags;
-        rec_put(file, line, r, &dst, &through, 0, 0);
+        if (through.is_value && dst.kind == LP_TENSOR_DEST)
+            status = rec_place_value(file, line, dst, through.name, through.map, through.flags, true, &err);
+        else
+            rec_put(file, line, r, &dst, &through, 0, 0);
     }
     if (status != LP_OK)
         rec_copy_failed(file, line, dst, src, &err);

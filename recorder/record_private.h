@@ -56,11 +56,11 @@ typedef struct rec_destination {
 typedef struct rec_piece {
     const lp_map *map;
     uint64_t fill_bits;
-    uint32_t name;     /* of a fill its trigger */
+    uint32_t name;     /* of a fill its trigger; of a computed value its node, whose dense result the map reads */
     uint8_t src_dtype; /* of a cast */
     uint8_t dst_dtype;
     uint8_t flags; /* LP_PROV_* that a copy of it earns */
-    bool is_fill;
+    bool is_fill, is_value;
 } rec_piece;
 
 typedef struct rec_temporary {
@@ -207,6 +207,9 @@ lp_status rec_write_piece(lp_recorder *r, int64_t temporary, const rec_piece *pi
  * one, make it. */
 int64_t rec_shadow(lp_recorder *r, uint32_t name, bool make);
 
+/* Fills a fresh temporary with the result of a node. */
+lp_status rec_hold_value(lp_recorder *r, int64_t temporary, uint32_t node, lp_error *err);
+
 /* Sets REC_NAME_* of a name until the scope ends; false when out of memory. */
 bool rec_mark_name(lp_recorder *r, uint32_t name, uint8_t flag);
 
@@ -253,6 +256,13 @@ lp_status rec_expression_has(lp_recorder *r, uint32_t root, uint32_t node, bool 
  * load. */
 lp_status rec_trim_writes(lp_recorder *r, uint32_t dest, const lp_map *out, int64_t shift, bool derives_only,
                           lp_error *err);
+
+/* The bytes of dst that `out` writes become those of the dense result of `node`. */
+lp_status rec_place_value(const char *file, int line, lp_tensor dst, uint32_t node, const lp_map *out, uint8_t flags,
+                          bool in_place, lp_error *err);
+
+/* The node cast to a dtype; -1 when out of memory. */
+int64_t rec_cast_value(lp_recorder *r, int64_t node, lp_dtype to);
 
 /* The nodes below `root` in a row, inputs numbered; arrays belong to the scope. */
 lp_status rec_flatten_value(lp_recorder *r, uint32_t root, lp_derive *out, lp_error *err);

@@ -2,16 +2,18 @@
 /* Refusals: which names a tensor reads, and what becomes of them. */
 #include "recorder/record_private.h"
 
+static void names_of_value(lp_recorder *r, uint32_t root, rec_each_name each, void *context);
+
 static void names_of_pieces(lp_recorder *r, int64_t temporary, rec_each_name each, void *context)
 {
     for (int64_t i = 0; i < r->temporary[temporary].count; i++) {
-        const uint32_t name = r->temporary[temporary].piece[i].name;
-        if (name != LP_NAME_BEGIN)
-            each(r, name, context);
+        const rec_piece piece = r->temporary[temporary].piece[i];
+        if (piece.is_value)
+            names_of_value(r, piece.name, each, context);
+        else if (piece.name != LP_NAME_BEGIN)
+            each(r, piece.name, context);
     }
 }
-
-static void names_of_value(lp_recorder *r, uint32_t root, rec_each_name each, void *context);
 
 /* Names that bytes between lo and hi of a destination were copied or computed from. */
 static void names_of_destination(lp_recorder *r, uint32_t dest, int64_t lo, int64_t hi, rec_each_name each,

@@ -64,6 +64,13 @@ static lp_status identity_map(lp_recorder *r, int64_t bytes, const lp_map **out,
     return *out != NULL ? LP_OK : lp_fail_memory(err);
 }
 
+lp_status rec_hold_value(lp_recorder *r, int64_t temporary, uint32_t node, lp_error *err)
+{
+    rec_piece whole = {.name = node, .is_value = true};
+    LP_TRY(identity_map(r, r->temporary[temporary].bytes, &whole.map, err));
+    return rec_write_piece(r, temporary, &whole, err);
+}
+
 bool rec_mark_name(lp_recorder *r, uint32_t name, uint8_t flag)
 {
     if (r->name_flags[name] == 0) {

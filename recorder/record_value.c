@@ -26,7 +26,7 @@ static int64_t add_node(lp_recorder *r, lp_op op, lp_dtype dtype, int64_t count,
     return rec_add_value(r, &value);
 }
 
-static int64_t add_cast(lp_recorder *r, int64_t node, lp_dtype to)
+int64_t rec_cast_value(lp_recorder *r, int64_t node, lp_dtype to)
 {
     const lp_node *operand = &r->value[node].node;
     if (operand->dtype == to)
@@ -46,7 +46,7 @@ static const rec_piece *only_piece(const rec_temporary *t, const lp_map *gather)
             return NULL;
         found = piece;
     }
-    return found != NULL && !found->is_fill && found->src_dtype == 0 ? found : NULL;
+    return found != NULL && !found->is_fill && !found->is_value && found->src_dtype == 0 ? found : NULL;
 }
 
 /* An input node: the view gathered into a dense array. */
@@ -124,7 +124,7 @@ int64_t rec_value_of(const char *file, int line, lp_tensor t)
         node = add_input(file, line, t);
     }
     if (node >= 0 && t.cast_to != 0)
-        node = add_cast(r, node, (lp_dtype)t.cast_to);
+        node = rec_cast_value(r, node, (lp_dtype)t.cast_to);
     return node;
 }
 
@@ -150,7 +150,7 @@ static int64_t operand(const char *file, int line, lp_tensor t)
         return -1;
     }
     const int64_t node = rec_value_of(file, line, t);
-    return node >= 0 ? add_cast(r, node, LP_F32) : -1;
+    return node >= 0 ? rec_cast_value(r, node, LP_F32) : -1;
 }
 
 static bool is_reduction(lp_op op)

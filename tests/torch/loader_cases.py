@@ -683,6 +683,20 @@ def copies_over_a_computed_value(d, name, w):
     d["w"].data[2 if name == "b" else 0:][:w.size(0)].copy_(w if name == "b" else w * 3)
 
 
+@case({"a": (F8, (6, 4)), "b": (F8, (6, 4)), "s": (F32, (6, 1))}, {"w": (BF16, (2, 6, 4)), "t": (BF16, (4, 12))}, "cast fill",
+      derives=4)
+def puts_computed_values_together(d, name, w):
+    """As a framework that scales the weights of experts and stacks them."""
+    d.setdefault("held", {})[name] = w
+    if len(d["held"]) == 3:
+        held = d.pop("held")
+        scaled = [held[n].float() * held["s"] for n in "ab"]
+        scaled[1][5] = held["s"][:4, 0]
+        scaled[1][4:5].zero_()
+        d["w"].data.copy_(torch.stack(scaled))
+        d["t"].data.copy_(torch.cat(scaled).to(BF16).t())
+
+
 def _one_scale_for_both(d):
     """As FP8 weights that were quantised apart get one scale."""
     for i in range(2):

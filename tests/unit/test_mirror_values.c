@@ -194,6 +194,32 @@ static void what_a_derive_reads_may_be_overwritten(void **state)
     }
 }
 
+static void values_are_put_together(void **state)
+{
+    (void)state;
+    bench b;
+    begin(&b);
+    const lp_strided a = source(&b, "a"), o = source(&b, "b"), w = destination(&b, "w", LP_BF16, SHAPE(2, 4, 6)),
+                     v = destination(&b, "v", LP_F32, SHAPE(4, 6));
+    const lp_strided neg = temporary(&b, LP_F32, SHAPE(4, 6)), both = temporary(&b, LP_F32, SHAPE(2, 4, 6));
+    lp_strided half = strided(both.storage, LP_F32, SHAPE(4, 6));
+    assert_int_equal(compute(&b, LP_OP_NEG, neg, 0, 1, (const lp_strided *const[]){&a}), LP_OK);
+    assert_int_equal(copy(&b, half, neg), LP_OK);
+    half.offset = 24;
+    assert_int_equal(copy(&b, half, o), LP_OK);
+    assert_int_equal(copy(&b, w, both), LP_OK); /* cast on the way */
+    assert_int_equal(copy(&b, narrowed(neg, 0, 3, 1), narrowed(o, 0, 0, 1)), LP_OK);
+    assert_int_equal(copy(&b, v, neg), LP_OK);
+    expect_rows(
+        &b, "dest \"v\" F32 [4,6] bytes=96 group=\"root\"\n"
+            "dest \"w\" BF16 [2,4,6] bytes=96 group=\"root\"\n"
+            "copy \"b\" -> \"v\" src=0 dst=72 map=24\n"
+            "cast \"b\" -> \"w\" F32>BF16 src=0 dst=48 map=4>2|24\n"
+            "derive \"v\" map=72 inputs=(name \"a\" F32 24 96) nodes=(input F32 24 0,0,0 0x0; neg F32 24 0,0,0 0x0)\n"
+            "derive \"w\" map=48 inputs=(name \"a\" F32 24 96) nodes=(input F32 24 0,0,0 0x0; neg F32 24 0,0,0 0x0; "
+            "cast BF16 24 1,0,0 0x0)\n");
+}
+
 static void values_are_placed_and_cast(void **state)
 {
     (void)state;
@@ -355,7 +381,7 @@ static void misuse_is_told_where_no_name_can_fall_back(void **state)
     const lp_strided *const operands[4] = {&a, &a, &a, &a};
     assert_int_equal(compute(&b, LP_OP_NEG, neg, 0, 1, operands), LP_OK);
     assert_int_equal(compute(&b, LP_OP_GREATER, more, 0, 2, operands), LP_OK);
-    lp_strided nowhere = a, bytes = neg, part = narrowed(neg, 0, 0, 2), many = a, odd = a, far = a, across = neg;
+    lp_strided nowhere = a, bytes = neg, many = a, odd = a, far = a, across = neg;
     across.extent[2] = 1, across.extent[3] = 4;
     nowhere.storage = 99;
     bytes.dtype = LP_I32;
@@ -382,9 +408,10 @@ static void misuse_is_told_where_no_name_can_fall_back(void **state)
                {&far, "loader.py:7: a tensor outside its storage"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         REFUSED(b, LP_E_UNSUPPORTED, bad[i].words, copy(&b, w, *bad[i].tensor));
-    REFUSED(b, LP_E_REFUSED, "loader.py:7: overwrites part of a computed value", copy(&b, part, a));
+    const lp_strided some = narrowed(more, 0, 0, 2);
+    REFUSED(b, LP_E_REFUSED, "loader.py:7: overwrites part of a comparison", copy(&b, some, a));
     expect_rows(&b, "dest \"w\" F32 [4,6] bytes=96 group=\"root\"\n"
-                    "refuse \"a\" op=\"copy_\" reason=\"overwrites part of a computed value\"\n");
+                    "refuse \"a\" op=\"copy_\" reason=\"overwrites part of a comparison\"\n");
 }
 
 int main(void)
@@ -395,6 +422,7 @@ int main(void)
         cmocka_unit_test(views_of_values_are_views_of_what_they_read),
         cmocka_unit_test(the_later_write_counts_beside_derives_and_fills),
         cmocka_unit_test(what_a_derive_reads_may_be_overwritten),
+        cmocka_unit_test(values_are_put_together),
         cmocka_unit_test(values_are_placed_and_cast),
         cmocka_unit_test(casts_that_are_done_when_they_must_be),
         cmocka_unit_test(checks_are_recorded),
