@@ -202,6 +202,7 @@ int main(int argc, char **argv)
 {
     open_closed_streams();
     signal(SIGPIPE, SIG_DFL);
+    signal(SIGXFSZ, SIG_IGN); /* a limit of file sizes is a failed write, cleaned up and told like a full disk */
     for (int i = 0; i < lp_trace_command_count; i++)
         add(lp_trace_commands[i]);
     join(lp_layout_commands, lp_layout_command_count);
