@@ -167,6 +167,27 @@ static lp_status meets(lp_recorder *r, const lp_map *a, const lp_map *b, bool *o
     return LP_OK;
 }
 
+lp_status rec_read_piece(lp_recorder *r, rec_value *at, const rec_piece *piece, lp_error *err)
+{
+    at->staged = true;
+    at->index = piece->name;
+    at->map = piece->map;
+    if (piece->src_dtype == 0)
+        return LP_OK;
+    /* The copy cast: read the source as it is, and cast in the expression. */
+    rec_value source = *at;
+    LP_TRY(source_gather(r, piece->map, &source.map, err));
+    source.dtype = (lp_dtype)piece->src_dtype;
+    source.node.dtype = piece->src_dtype;
+    const lp_node cast = {.op = LP_OP_CAST, .dtype = at->node.dtype, .count = at->node.count};
+    const int64_t input = rec_add_value(r, &source);
+    if (input < 0)
+        return lp_fail_memory(err);
+    *at = (rec_value){.node = cast, .next_reader = LP_NONE};
+    at->node.arg[0] = (uint32_t)input;
+    return LP_OK;
+}
+
 /* Makes node `at`, an input that reads what one copy had written, an input that reads the copy's source. */
 static lp_status read_through_copy(lp_recorder *r, uint32_t at, const rec_write *w, lp_error *err)
 {
@@ -176,27 +197,32 @@ static lp_status read_through_copy(lp_recorder *r, uint32_t at, const rec_write 
     lp_map_free(copied, r->platform.alloc);
     if (status != LP_OK)
         return status;
-    through = rec_own(r, through);
-    if (through == NULL)
+    const rec_piece piece = {.map = rec_own(r, through), .name = w->name, .src_dtype = w->src_dtype};
+    if (piece.map == NULL)
         return lp_fail_memory(err);
-    rec_value source = r->value[at];
-    source.staged = true;
-    source.index = w->name;
-    source.map = through;
-    if (w->src_dtype == 0) {
-        r->value[at] = source;
-        return LP_OK;
-    }
-    /* The copy cast: read the source as it is, and cast in the expression. */
-    LP_TRY(source_gather(r, through, &source.map, err));
-    source.dtype = (lp_dtype)w->src_dtype;
-    source.node.dtype = w->src_dtype;
-    const int64_t input = rec_add_value(r, &source);
-    if (input < 0)
-        return lp_fail_memory(err);
-    rec_value *cast = &r->value[at];
-    cast->node.op = LP_OP_CAST;
-    cast->node.arg[0] = (uint32_t)input;
+    rec_value value = r->value[at]; /* a cast adds a node, which may move the array */
+    LP_TRY(rec_read_piece(r, &value, &piece, err));
+    r->value[at] = value;
+    return LP_OK;
+}
+
+/* The same where several copies of one name had written. */
+static lp_status read_through_copies(lp_recorder *r, uint32_t at, uint32_t dest, lp_error *err)
+{
+    bool computed;
+    const int64_t held = rec_written(r, dest, &computed);
+    if (held < 0)
+        return lp_recorder_status(r, err);
+    rec_value value = r->value[at];
+    rec_piece piece = {0};
+    lp_status status = rec_through_pieces(r, held, value.map, &piece, err);
+    if (status == LP_OK)
+        status = rec_read_piece(r, &value, &piece, err);
+    if (status == LP_E_MEMORY)
+        return status;
+    if (status != LP_OK) /* what the copies before cannot say, no derive can */
+        return lp_fail(err, LP_E_UNSUPPORTED, "computes in place on bytes of several names");
+    r->value[at] = value;
     return LP_OK;
 }
 
@@ -256,9 +282,7 @@ lp_status rec_resolve_input(lp_recorder *r, uint32_t at, uint32_t dest, const lp
             status = lp_fail(err, LP_E_UNSUPPORTED, "computes in place on a fill");
         else
             status = read_through_copy(r, at, w, err);
-        /* What the copies before cannot say, no derive can. */
-        return status != LP_E_ARGUMENT ? status
-                                       : lp_fail(err, LP_E_UNSUPPORTED, "computes in place on bytes of several names");
+        return status != LP_E_ARGUMENT ? status : read_through_copies(r, at, dest, err);
     }
     return lp_fail(err, LP_E_UNSUPPORTED, "computes in place on bytes that nothing has written yet");
 }

@@ -299,3 +299,57 @@ void rec_copy_pieces(const char *file, int line, lp_tensor dst, lp_tensor src)
         rec_misuse(file, line, r, LP_E_MISUSE, "a copy of %lld bytes that nothing was written to",
                    (long long)(copy->dst_bytes - copied_bytes));
 }
+
+/* ---- reading what one name put together ---- */
+
+typedef struct gathering {
+    const lp_alloc *alloc;
+    lp_box *box;
+    int64_t boxes, capacity;
+} gathering;
+
+static lp_status take_boxes(gathering *g, const lp_map *map, lp_error *err)
+{
+    if (!lp_grow(g->alloc, (void **)&g->box, &g->capacity, g->boxes + map->nbox, sizeof *g->box))
+        return lp_fail_memory(err);
+    memcpy(g->box + g->boxes, map->box, (size_t)map->nbox * sizeof *g->box);
+    g->boxes += map->nbox;
+    return LP_OK;
+}
+
+lp_status rec_through_pieces(lp_recorder *r, int64_t temporary, const lp_map *gather, rec_piece *out, lp_error *err)
+{
+    gathering g = {.alloc = r->platform.alloc};
+    const rec_temporary *t = &r->temporary[temporary];
+    lp_status status = LP_OK;
+    int64_t bytes = 0;
+    bool is_one = true;
+    for (int64_t i = 0; i < t->count && status == LP_OK && is_one; i++) {
+        const rec_piece *piece = &t->piece[i];
+        const lp_map *part = NULL, *through = NULL;
+        status = cut_to_piece(r, gather, piece->map, &part, err);
+        if (status != LP_OK || part == NULL || part->nbox == 0)
+            continue;
+        is_one = !piece->is_fill && !piece->is_value &&
+                 (bytes == 0 || (out->name == piece->name && out->src_dtype == piece->src_dtype &&
+                                 out->dst_dtype == piece->dst_dtype));
+        if (!is_one)
+            break;
+        *out = *piece;
+        bytes += part->dst_bytes;
+        status = lp_map_compose(&through, part, piece->map, g.alloc, err);
+        if (status == LP_OK)
+            status = keep(r, through, &through, err);
+        if (status == LP_OK)
+            status = take_boxes(&g, through, err);
+    }
+    const lp_map *map = NULL;
+    if (status == LP_OK && (!is_one || bytes != gather->dst_bytes || g.boxes > REC_PIECES_MAX))
+        status = lp_fail(err, LP_E_UNSUPPORTED, "computes on a tensor that was put together");
+    const int32_t from = status == LP_OK && out->src_dtype != 0 ? lp_dtype_bits((lp_dtype)out->src_dtype) / 8 : 1;
+    const int32_t to = status == LP_OK && out->src_dtype != 0 ? lp_dtype_bits((lp_dtype)out->dst_dtype) / 8 : 1;
+    if (status == LP_OK)
+        status = lp_map_from_boxes(&map, from, to, (int32_t)g.boxes, g.box, g.alloc, err);
+    lp_release(g.alloc, g.box);
+    return status == LP_OK ? keep(r, map, &out->map, err) : status;
+}

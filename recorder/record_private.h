@@ -222,6 +222,10 @@ int64_t rec_written(lp_recorder *r, uint32_t dest, bool *computed);
 /* Copies from a temporary (its number in src.base), piece by piece. */
 void rec_copy_pieces(const char *file, int line, lp_tensor dst, lp_tensor src);
 
+/* What `gather` reads in the temporary, as a piece of the one name, and of the one cast, that put it there;
+ * LP_E_UNSUPPORTED: there are others. */
+lp_status rec_through_pieces(lp_recorder *r, int64_t temporary, const lp_map *gather, rec_piece *out, lp_error *err);
+
 /* ---- record_value.c ---- */
 
 /* t as an expression node of its own dtype (cast_to applied), in row-major order; -1 after keeping a misuse or refusing
@@ -247,6 +251,9 @@ void rec_copy_value(const char *file, int line, lp_tensor dst, lp_tensor value, 
  * the copy that wrote it. *overwritten: whether `out` concerns it at all. */
 lp_status rec_resolve_input(lp_recorder *r, uint32_t at, uint32_t dest, const lp_map *out, bool *overwritten,
                             lp_error *err);
+
+/* Makes `at`, an input, read what the piece reads, and cast as it does. */
+lp_status rec_read_piece(lp_recorder *r, rec_value *at, const rec_piece *piece, lp_error *err);
 
 /* Whether the node is in the expression below `root`. */
 lp_status rec_expression_has(lp_recorder *r, uint32_t root, uint32_t node, bool *has, lp_error *err);

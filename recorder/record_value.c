@@ -34,21 +34,6 @@ int64_t rec_cast_value(lp_recorder *r, int64_t node, lp_dtype to)
     return add_node(r, LP_OP_CAST, to, operand->count, node, 0, 0, 0);
 }
 
-/* The one piece that a view of a temporary lies in. NULL: there are several, or it is not plain bytes of a name. */
-static const rec_piece *only_piece(const rec_temporary *t, const lp_map *gather)
-{
-    const rec_piece *found = NULL;
-    for (int64_t i = 0; i < t->count; i++) {
-        const rec_piece *piece = &t->piece[i];
-        if (piece->map->dst_lo >= gather->src_hi || gather->src_lo >= piece->map->dst_hi)
-            continue;
-        if (found != NULL)
-            return NULL;
-        found = piece;
-    }
-    return found != NULL && !found->is_fill && !found->is_value && found->src_dtype == 0 ? found : NULL;
-}
-
 /* An input node: the view gathered into a dense array. */
 static int64_t add_input(const char *file, int line, lp_tensor t)
 {
@@ -84,20 +69,14 @@ static int64_t add_input(const char *file, int line, lp_tensor t)
         .written_before = r->write_count,
     };
     if (temporary >= 0) {
-        const rec_piece *piece = only_piece(&r->temporary[temporary], owned);
-        const lp_map *through = NULL;
-        status = piece == NULL ? lp_fail(&err, LP_E_UNSUPPORTED, "computes on a tensor that was put together")
-                               : lp_map_compose(&through, owned, piece->map, r->platform.alloc, &err);
-        if (status == LP_E_ARGUMENT) /* the view reaches beyond the piece */
-            status = lp_fail(&err, LP_E_UNSUPPORTED, "computes on a tensor that was put together");
+        rec_piece piece = {0};
+        status = rec_through_pieces(r, temporary, owned, &piece, &err);
+        if (status == LP_OK)
+            status = rec_read_piece(r, &input, &piece, &err);
         if (status != LP_OK) {
             rec_copy_failed(file, line, rec_invalid(r), t, &err);
             return -1;
         }
-        input.index = piece->name;
-        input.map = rec_own(r, through);
-        if (input.map == NULL)
-            return -1;
     }
     return rec_add_value(r, &input);
 }

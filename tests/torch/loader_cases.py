@@ -697,6 +697,30 @@ def puts_computed_values_together(d, name, w):
         d["t"].data.copy_(torch.cat(scaled).to(BF16).t())
 
 
+@case({"w": (F8, (6, 8)), "s": (F32, (3, 2))}, {"w": (BF16, (6, 8)), "t": (BF16, (6, 8))}, "", derives=7)
+def scales_blocks(d, name, w):
+    """By repeated scales, and tile by tile in place."""
+    d.setdefault("held", {})[name] = w
+    if len(d["held"]) == 2:
+        held = d.pop("held")
+        whole, s = held["w"].to(F32), held["s"]
+        d["w"].data.copy_((whole * s.repeat_interleave(2, 0).repeat_interleave(4, 1)).to(BF16))
+        tiles = [whole[2 * j:2 * j + 2, 4 * i:4 * i + 4] for j in range(3) for i in range(2)]
+        for k, tile in enumerate(tiles):
+            tile[:, :] = tile * s[k // 2][k % 2]
+        d["t"].data.copy_(whole.to(BF16))
+
+
+@case({"w": (F32, (6, 8)), "v": (BF16, (6, 8))}, {"w": (F32, (6, 8)), "v": (F32, (6, 8))}, "", derives=2)
+def computes_on_what_one_name_put_together(d, name, w):
+    if name == "w":
+        d["w"].data.copy_(w[torch.tensor([5, 0, 3, 1, 2, 4])] * 2)
+    else:
+        d["v"].data[:3].copy_(w[3:])
+        d["v"].data[3:].copy_(w[:3])
+        d["v"].data.mul_(0.5)
+
+
 def _one_scale_for_both(d):
     """As FP8 weights that were quantised apart get one scale."""
     for i in range(2):
