@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts the C library into the wheel, and says that the wheel is of one platform. Everything else is in pyproject.toml.
+"""Puts the C library and the licences of what is in it into the wheel, and says that the wheel is of one platform.
 
-The library is $LOADPLAN_LIBRARY, or build/libloadplan.so of this repository. Without one the wheel is a pure one, which
-uses the library that the system has.
+The library is $LOADPLAN_LIBRARY, or build/libloadplan.so of this repository; the build leaves the licences beside it. Without
+one the wheel is a pure one, which uses the library that the system has. Everything else is in pyproject.toml.
 """
 import os
 import pathlib
@@ -29,6 +29,9 @@ class with_library(build_py):
             target = pathlib.Path(self.build_lib) / "loadplan" / "libloadplan.so"
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(LIBRARY.resolve(), target)
+            licence = LIBRARY.resolve().parent / "copyright"
+            if licence.exists():
+                shutil.copyfile(licence, target.with_name("LICENSE"))
 
 
 class of_platform(bdist_wheel):

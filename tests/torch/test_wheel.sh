@@ -18,6 +18,7 @@ for file in libloadplan.so py.typed vllm_transfer.py; do
     [ -s "$folder/site/loadplan/$file" ] || [ "$file" = py.typed ] || { echo "the wheel lacks $file" >&2 && exit 1; }
     [ -e "$folder/site/loadplan/$file" ] || { echo "the wheel lacks $file" >&2 && exit 1; }
 done
+[ ! -e "$(dirname "$LOADPLAN_LIBRARY")/copyright" ] || grep -q 'Apache License' "$folder/site/loadplan/LICENSE"
 grep -q 'loadplan = loadplan.vllm_plugin:register' "$folder"/site/loadplan-*.dist-info/entry_points.txt
 cd "$folder"
 env -u LOADPLAN_LIBRARY PYTHONPATH="$folder/site" "$python" -W ignore - <<'PY'
