@@ -137,7 +137,12 @@ lp_status lp_line_expect(lp_line *l, const char *text)
 lp_status lp_line_end(lp_line *l)
 {
     const int shown = l->end - l->at < 24 ? (int)(l->end - l->at) : 24;
-    return l->at == l->end ? LP_OK : lp_line_fail(l, "something is left over: '%.*s'", shown, l->at);
+    if (l->at == l->end)
+        return LP_OK;
+    lp_line_fail(l, "something is left over: '%.*s'", shown, l->at);
+    if (*l->at == '\r')
+        lp_hint(l->err, "its lines end with CR LF: git keeps them as they are with '*.txt -text' in .gitattributes");
+    return LP_E_CORRUPT;
 }
 
 lp_status lp_line_word(lp_line *l, const char **word, size_t *bytes)

@@ -7,7 +7,7 @@
 
 lp_lines lp_lines_of(const char *text, int64_t bytes, const char *path)
 {
-    return (lp_lines){.path = path, .next = text, .end = text + bytes};
+    return (lp_lines){.path = path, .next = text, .start = text, .end = text + bytes};
 }
 
 bool lp_is_blank(char c)
@@ -23,8 +23,11 @@ void lp_lines_skip_blanks(lp_lines *l)
 
 lp_status lp_lines_wrong(const lp_lines *l, const char *what, const char *subject, lp_error *err)
 {
-    return lp_fail_at(err, LP_E_FORMAT, l->path, -1, "'%s' line %" PRId32 ": %s%s%s%s", l->path, l->line, what,
-                      subject != NULL ? " '" : "", subject != NULL ? subject : "", subject != NULL ? "'" : "");
+    lp_fail_at(err, LP_E_FORMAT, l->path, -1, "'%s' line %" PRId32 ": %s%s%s%s", l->path, l->line, what,
+               subject != NULL ? " '" : "", subject != NULL ? subject : "", subject != NULL ? "'" : "");
+    if (l->line == 1 && l->end - l->start >= 3 && memcmp(l->start, "\xef\xbb\xbf", 3) == 0)
+        lp_hint(err, "it begins with a byte order mark: save it as UTF-8 without one");
+    return LP_E_FORMAT;
 }
 
 lp_status lp_lines_next(lp_lines *l, bool *is_one, lp_error *err)

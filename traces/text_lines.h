@@ -12,7 +12,7 @@ typedef struct lp_lines {
     const char *path;      /* for errors */
     const char *at, *stop; /* of the line: [at, stop), never empty; the caller may move `at` on */
     int32_t line;          /* its number, from 1 */
-    const char *next, *end;
+    const char *next, *start, *end;
 } lp_lines;
 
 lp_lines lp_lines_of(const char *text, int64_t bytes, const char *path);

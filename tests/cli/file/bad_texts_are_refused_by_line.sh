@@ -14,4 +14,6 @@ sed 's/records=1/records=2/' "$text" > bad.txt
 try
 head -c 60 "$text" > bad.txt
 try
+sed 's/$/\r/' "$text" > bad.txt
+try
 ls

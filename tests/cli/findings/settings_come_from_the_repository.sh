@@ -21,3 +21,8 @@ echo 'rule.map_changed = never' > elsewhere/loadplan.conf
 (cd elsewhere; loadplan diff good.lpt pr.lpt) || echo "exit $?"
 echo 'rule.no_such = warn' > elsewhere/loadplan.conf
 (cd elsewhere; loadplan diff good.lpt pr.lpt) || echo "exit $?"
+# Editors of other systems end lines with CR LF, which is fine, and may begin a file with a mark, which is told.
+printf 'fail-on = never\r\nrule.map_changed = warn\r\n' > elsewhere/loadplan.conf
+(cd elsewhere; loadplan diff good.lpt pr.lpt --numstat) || echo "exit $?"
+printf '\xef\xbb\xbffail-on = never\n' > elsewhere/loadplan.conf
+(cd elsewhere; loadplan diff good.lpt pr.lpt) || echo "exit $?"
