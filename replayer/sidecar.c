@@ -89,7 +89,12 @@ static bool take_number(cursor *c, int64_t most, int64_t *out)
     return c->at > start;
 }
 
-/* The rest of the line, unescaped into the arena. */
+static bool is_escaped(uint8_t byte)
+{
+    return byte < 0x20 || byte == '\\' || byte == 0x7f;
+}
+
+/* The rest of the line, unescaped into the arena: what add_name writes, and nothing else. */
 static lp_status take_name(lp_sidecar *s, cursor *c, const char **out, lp_error *err)
 {
     const char *stop = memchr(c->at, '\n', (size_t)(c->end - c->at));
@@ -101,7 +106,10 @@ static lp_status take_name(lp_sidecar *s, cursor *c, const char **out, lp_error 
         return lp_fail_memory(err);
     while (c->at < stop) {
         uint8_t byte = (uint8_t)*c->at++;
-        if (byte == '\\' && (!take_text(c, "x") || !take_hex(c, &byte, 1) || byte == 0))
+        const bool is_escape = byte == '\\';
+        if (is_escape && (!take_text(c, "x") || !take_hex(c, &byte, 1) || byte == 0))
+            return bad_line(c, err);
+        if (is_escape != is_escaped(byte))
             return bad_line(c, err);
         name[used++] = (char)byte;
     }
@@ -285,7 +293,7 @@ static void add_name(lp_text *t, const char *name)
 {
     for (; *name != '\0'; name++) {
         const uint8_t byte = (uint8_t)*name;
-        if (byte < 0x20 || byte == '\\' || byte == 0x7f)
+        if (is_escaped(byte))
             lp_text_format(t, "\\x%02x", byte);
         else
             lp_text_add(t, name, 1);

@@ -200,6 +200,40 @@ static void test_sidecar_round_trip(void **state)
     close_kept(&k);
 }
 
+static lp_status open_with_name(kept *k, const char *name, size_t name_bytes)
+{
+    static const char head[] = "loadplan-digests 1\nload ", digest[] = "00000000000000000000000000000000 ";
+    lp_sidecar *s;
+    FILE *f = fopen(k->path, "wb");
+    assert_non_null(f);
+    fprintf(f, "%s%064d %064d 0 1\n%s", head, 0, 0, digest);
+    assert_int_equal(fwrite(name, 1, name_bytes, f), name_bytes);
+    fputs("\nend\n", f);
+    fclose(f);
+    const lp_status status = lp_sidecar_open(&s, k->path, NULL, &k->w.err);
+    if (status == LP_OK)
+        lp_sidecar_close(s);
+    return status;
+}
+
+/* Names are read as they are written: control characters and backslashes escaped, all else as it is. */
+static void test_names_of_sidecars(void **state)
+{
+    (void)state;
+    kept k;
+    open_kept(&k);
+    assert_int_equal(open_with_name(&k, "a\\x0ab\\x5c\\x7f", 14), LP_OK);
+    assert_int_equal(open_with_name(&k, "", 0), LP_OK);
+    assert_int_equal(open_with_name(&k, "a\0b", 3), LP_E_CORRUPT);
+    assert_int_equal(open_with_name(&k, "a\x1b", 2), LP_E_CORRUPT);
+    assert_int_equal(open_with_name(&k, "a\x7f", 2), LP_E_CORRUPT);
+    assert_int_equal(open_with_name(&k, "\\x00", 4), LP_E_CORRUPT);
+    assert_int_equal(open_with_name(&k, "\\x41", 4), LP_E_CORRUPT);
+    assert_int_equal(open_with_name(&k, "\\x0A", 4), LP_E_CORRUPT);
+    assert_int_equal(open_with_name(&k, "\\", 1), LP_E_CORRUPT);
+    close_kept(&k);
+}
+
 /* Every cut and every changed byte of a sidecar is either the same content or a clean refusal. */
 static void test_damaged_sidecars(void **state)
 {
@@ -246,6 +280,7 @@ int main(void)
         cmocka_unit_test(test_published_vectors),          cmocka_unit_test(test_parts_in_any_order),
         cmocka_unit_test(test_swaps_and_lengths_are_seen), cmocka_unit_test(test_strides_do_not_matter),
         cmocka_unit_test(test_sidecar_round_trip),         cmocka_unit_test(test_damaged_sidecars),
+        cmocka_unit_test(test_names_of_sidecars),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
