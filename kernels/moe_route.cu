@@ -10,8 +10,9 @@
 #include "kernels/f8_operand.cuh"
 #include "kernels/megamoe_private.h"
 #include "kernels/moe_launch.cuh"
+#include "kernels/prefill_ptx.cuh"
 #include "kernels/prefill_store.cuh"
-#include "kernels/w4_operand.cuh"
+#include "kernels/w4_gather.cuh"
 
 #include <cuda_bf16.h>
 #include <cuda_fp8.h>
@@ -20,9 +21,30 @@ namespace
 {
 
 constexpr int THREADS = 512, MOST_EXPERTS = 512, MOST_BLOCKS = LP_MOE_ROUTE_BLOCKS;
-constexpr int64_t MANY_ROUTES = 4096;                                    /* from here on they are counted first */
-constexpr int BATCH = 512;                                               /* routes whose places are kept at once */
+constexpr int EARLY_ROUTES = 8;                         /* of a thread, asked for before the tokens are known */
+constexpr int64_t MANY_ROUTES = EARLY_ROUTES * THREADS; /* from here on they are counted first */
+constexpr int BATCH = 512;                              /* routes whose places are kept at once */
 constexpr int COLUMNS = 8, GROUP = 128, GROUP_THREADS = GROUP / COLUMNS; /* of x: a thread's, a scale's */
+
+/*
+ * Division of many numbers by one, a scale of at least 1e-10 / 448 by which none of them is more than 448 in amount:
+ * the same quotient as of a division, but for quotients below 2^-60. Written out, because each division would bring the
+ * code of all special cases along, and a kernel that runs once reads its code from memory.
+ */
+struct Divisor {
+    float by, inverse;
+    __device__ __forceinline__ explicit Divisor(float scale) : by(scale)
+    {
+        asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(scale));
+        inverse = fmaf(inverse, fmaf(-by, inverse, 1.0f), inverse);
+    }
+    __device__ __forceinline__ float divide(float v) const
+    {
+        float quotient = v * inverse;
+        quotient = fmaf(inverse, fmaf(-by, quotient, v), quotient);
+        return fmaf(inverse, fmaf(-by, quotient, v), quotient);
+    }
+};
 
 struct Counts {
     int all[MOST_EXPERTS];    /* routes of the expert */
@@ -46,32 +68,17 @@ __device__ int round_up(int value, int unit)
     return (value + unit - 1) / unit * unit;
 }
 
-/* all and before, by atomics that one lane does for all lanes with the same
- * expert. first_expert: of route threadIdx.x.
- */
-__device__ void count_routes(const lp_moe_route_job &job, Counts &c, int first_expert, int routes, int own)
+/* all and before. early: the experts of routes threadIdx.x, THREADS further on, ... */
+__device__ void count_routes(const lp_moe_route_job &job, Counts &c, const int (&early)[EARLY_ROUTES], int routes,
+                             int own)
 {
-    constexpr int AT_ONCE = 8; /* loads in flight */
-    const int lane = threadIdx.x % 32;
-#pragma unroll 1
-    for (int base = threadIdx.x - lane; base < routes; base += AT_ONCE * THREADS) {
-        int expert[AT_ONCE];
 #pragma unroll
-        for (int i = 0; i < AT_ONCE; i++) {
-            const int route = base + i * THREADS + lane;
-            expert[i] = route >= routes ? -1 : route < THREADS ? first_expert : expert_of(job, route);
-        }
-#pragma unroll
-        for (int i = 0; i < AT_ONCE; i++) {
-            if (base + i * THREADS >= routes)
-                break;
-            const unsigned same = __match_any_sync(~0u, expert[i]);
-            const unsigned early = __ballot_sync(~0u, base + i * THREADS + lane < own) & same;
-            if (expert[i] >= 0 && __ffs(same) - 1 == lane) {
-                atomicAdd(&c.all[expert[i]], __popc(same));
-                if (early != 0)
-                    atomicAdd(&c.before[expert[i]], __popc(early));
-            }
+    for (int i = 0; i < EARLY_ROUTES; i++) {
+        const int route = static_cast<int>(threadIdx.x) + i * THREADS;
+        if (route < routes && early[i] >= 0) {
+            atomicAdd(&c.all[early[i]], 1);
+            if (route < own)
+                atomicAdd(&c.before[early[i]], 1);
         }
     }
 }
@@ -245,25 +252,28 @@ __device__ void write_routes(const lp_moe_route_job &job, const Spot *spots, int
 
 /* Scale max(amax, 1e-10) / 448 of the 128 columns that 16 lanes hold, and the
  * values divided by it. */
-__device__ uint2 quantise(uint4 x, float *scale)
+__device__ __forceinline__ uint2 quantise(uint4 x, float *scale)
 {
     const uint32_t pair[4] = {x.x, x.y, x.z, x.w};
-    float most = 0.0f;
-    for (uint32_t two : pair)
-        most = fmaxf(most, fmaxf(fabsf(__uint_as_float(two << 16)), fabsf(__uint_as_float(two & 0xffff0000u))));
+    float v[COLUMNS], most = 1e-10f;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        v[2 * i] = __uint_as_float(pair[i] << 16), v[2 * i + 1] = __uint_as_float(pair[i] & 0xffff0000u);
+        most = fmaxf(most, fmaxf(fabsf(v[2 * i]), fabsf(v[2 * i + 1])));
+    }
+#pragma unroll
     for (int d = 1; d < GROUP_THREADS; d *= 2)
         most = fmaxf(most, __shfl_xor_sync(~0u, most, d));
-    *scale = __fdiv_rn(fmaxf(most, 1e-10f), 448.0f);
-    uint32_t word[2] = {};
-    for (int i = 0; i < COLUMNS; i++) {
-        const float v = __uint_as_float(i % 2 == 0 ? pair[i / 2] << 16 : pair[i / 2] & 0xffff0000u);
-        const __nv_fp8_storage_t code = __nv_cvt_float_to_fp8(__fdiv_rn(v, *scale), __NV_SATFINITE, __NV_E4M3);
-        word[i / 4] |= static_cast<uint32_t>(code) << (i % 4 * 8);
-    }
-    return make_uint2(word[0], word[1]);
+    *scale = __fdiv_rn(most, 448.0f);
+    const Divisor by(*scale);
+    uint32_t two[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        two[i] = prefill::e4m3_pair(by.divide(v[2 * i]), by.divide(v[2 * i + 1]));
+    return make_uint2(two[0] | two[1] << 16, two[2] | two[3] << 16);
 }
 
-/* 8 E4M3 values of column k, a multiple of 8, as the projections read them. */
+/* 8 E4M3 values of column k, a multiple of 8, as the projections of whole-byte weights read them. */
 template <int GATHER>
 __device__ void store_fp8(const lp_moe_route_job &job, const Spot &s, int k, uint2 value, float scale)
 {
@@ -275,41 +285,23 @@ __device__ void store_fp8(const lp_moe_route_job &job, const Spot &s, int k, uin
             job.row_scale[s.first_row * blocks + block * s.width + s.n] = scale;
         return;
     }
-    if (GATHER == LP_MOE_GATHER_PREFILL) {
-        prefill_store_codes(job.prefill_kind, rows + s.row * hidden * prefill_element(job.prefill_kind), k, value);
-        if (k % GROUP == 0)
-            job.row_scale[s.row * blocks + block] = scale;
-        return;
-    }
-    char *const to = rows + s.first_row * hidden + block * w4_block_bytes(1, s.width);
-    *reinterpret_cast<uint32_t *>(to + w4_operand_byte(1, s.width, s.n, k % GROUP)) = value.x;
-    *reinterpret_cast<uint32_t *>(to + w4_operand_byte(1, s.width, s.n, k % GROUP + 4)) = value.y;
+    prefill_store_codes(job.prefill_kind, rows + s.row * hidden * prefill_element(job.prefill_kind), k, value);
     if (k % GROUP == 0)
-        job.row_scale[s.first_row * blocks + block * s.width + s.n] = scale;
+        job.row_scale[s.row * blocks + block] = scale;
 }
 
 template <int GATHER> __device__ void store_bf16(const lp_moe_route_job &job, const Spot &s, int k, uint4 value)
 {
-    const int64_t hidden = job.hidden, block = k / GROUP;
+    const int64_t hidden = job.hidden;
     char *const rows = static_cast<char *>(job.rows);
-    if (GATHER == LP_MOE_GATHER_F8_BF16) {
+    if (GATHER == LP_MOE_GATHER_F8_BF16)
         *reinterpret_cast<uint4 *>(rows + s.first_row * hidden * 2 + f8_operand_byte(s.width, s.n, 2 * k)) = value;
-        return;
-    }
-    if (GATHER == LP_MOE_GATHER_PREFILL) {
+    else
         prefill_store_bf16(job.prefill_kind, rows + s.row * hidden * 2, k, value);
-        return;
-    }
-    char *const to = rows + s.first_row * hidden * 2 + block * w4_block_bytes(2, s.width);
-    const uint32_t pair[4] = {value.x, value.y, value.z, value.w};
-    for (int t = 0; t < 4; t++) { /* columns t and t + 4 are neighbours */
-        const uint32_t low = pair[t / 2] >> (t % 2 * 16) & 0xffff, high = pair[2 + t / 2] >> (t % 2 * 16) & 0xffff;
-        *reinterpret_cast<uint32_t *>(to + w4_operand_byte(2, s.width, s.n, k % GROUP + t)) = low | high << 16;
-    }
 }
 
-/* E4M3 codes as BF16 values, and their scale. */
-__device__ void store_wide(const lp_moe_route_job &job, const Spot &s, int k, uint2 code, float scale)
+/* E4M3 codes as BF16 values. */
+__device__ uint4 widened(uint2 code)
 {
     const uint32_t word[2] = {code.x, code.y};
     uint32_t pair[4];
@@ -320,9 +312,31 @@ __device__ void store_wide(const lp_moe_route_job &job, const Spot &s, int k, ui
         pair[i] =
             __float_as_uint(static_cast<float>(low)) >> 16 | (__float_as_uint(static_cast<float>(high)) & 0xffff0000u);
     }
-    store_bf16<LP_MOE_GATHER_W4_BF16>(job, s, k, make_uint4(pair[0], pair[1], pair[2], pair[3]));
-    if (k % GROUP == 0)
-        job.row_scale[s.first_row * (job.hidden / GROUP) + k / GROUP * s.width + s.n] = scale;
+    return make_uint4(pair[0], pair[1], pair[2], pair[3]);
+}
+
+/* The rows of a token's routes as the projections of 4-bit weights read them; by 16 lanes for a block of 128 columns,
+ * that of column k. `code`: E4M3, or `value`: BF16. */
+template <int GATHER>
+__device__ __forceinline__ void store_w4(const lp_moe_route_job &job, const Spot *spot, int k, uint2 code, uint4 value,
+                                         float scale)
+{
+    constexpr bool IS_FP8 = GATHER == LP_MOE_GATHER_W4_FP8;
+    constexpr int ELEMENT = IS_FP8 ? 1 : 2, STEP = IS_FP8 ? 2 : 1; /* of E4M3, two lanes have the same 16 bytes */
+    const int lane = static_cast<int>(threadIdx.x) % 16;
+    const int64_t hidden = job.hidden, block = k / GROUP;
+    const uint4 turned = IS_FP8 ? w4_turn_codes(code) : w4_turn_values(value);
+    for (int j = IS_FP8 ? lane / 8 : 0; j < static_cast<int>(job.top_k); j += STEP) {
+        const Spot s = spot[j];
+        if (s.row < 0)
+            continue;
+        char *const to =
+            static_cast<char *>(job.rows) + s.first_row * hidden * ELEMENT + block * w4_block_bytes(ELEMENT, s.width);
+        *reinterpret_cast<uint4 *>(to + (IS_FP8 ? w4_turned_code_byte(s.n) : w4_turned_value_byte(s.width, s.n))) =
+            turned;
+        if (GATHER != LP_MOE_GATHER_W4_BF16 && lane % (16 / STEP) == 0)
+            job.row_scale[s.first_row * (hidden / GROUP) + block * s.width + s.n] = scale;
+    }
 }
 
 /* Eight columns of x: 16 bytes of BF16, or 8 of E4M3 in x and y. Piece number
@@ -337,16 +351,37 @@ __device__ uint4 load_piece(const lp_moe_route_job &job, int64_t token, int task
     return make_uint4(code.x, code.y, 0, 0);
 }
 
-/* `early` is the first piece of this thread if `is_early`, else unused. */
+/* The pieces that a thread works on next: of tokens from `token` on, before `tasks`. */
+struct Pieces {
+    uint4 of[4];
+    __device__ __forceinline__ void load(const lp_moe_route_job &job, int token, int tasks)
+    {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int task = static_cast<int>(threadIdx.x) + i * THREADS;
+            of[i] = task < tasks ? load_piece(job, token, task) : make_uint4(0, 0, 0, 0);
+        }
+    }
+    /* The first one; `task` is loaded behind the others. */
+    __device__ __forceinline__ uint4 next(const lp_moe_route_job &job, int token, int task, int tasks)
+    {
+        const uint4 first = of[0];
+        of[0] = of[1], of[1] = of[2], of[2] = of[3];
+        if (task < tasks)
+            of[3] = load_piece(job, token, task);
+        return first;
+    }
+};
+
 template <int GATHER, bool IS_FP8>
 __device__ __forceinline__ void gather_as(const lp_moe_route_job &job, const Spot *spots, int token, int end,
-                                          bool is_early, uint4 early)
+                                          Pieces &ahead)
 {
     const int pieces = static_cast<int>(job.hidden / COLUMNS), tasks = (end - token) * pieces;
-    const int choices = static_cast<int>(job.top_k), first = static_cast<int>(threadIdx.x);
+    const int choices = static_cast<int>(job.top_k);
 #pragma unroll 1
-    for (int task = first; task < tasks; task += THREADS) {
-        const uint4 piece = is_early && task == first ? early : load_piece(job, token, task);
+    for (int task = static_cast<int>(threadIdx.x); task < tasks; task += THREADS) {
+        const uint4 piece = ahead.next(job, token, task + 4 * THREADS, tasks);
         const int t = task / pieces, k = task % pieces * COLUMNS;
         uint2 code = make_uint2(piece.x, piece.y);
         float scale = 0.0f;
@@ -354,40 +389,44 @@ __device__ __forceinline__ void gather_as(const lp_moe_route_job &job, const Spo
             code = quantise(piece, &scale);
         else if (IS_FP8)
             scale = job.x_scale[((token + t) * job.hidden + k) / GROUP];
+        if constexpr (GATHER == LP_MOE_GATHER_W4_FP8 || GATHER == LP_MOE_GATHER_W4_BF16 ||
+                      GATHER == LP_MOE_GATHER_W4_WIDE) {
+            const uint4 value = GATHER == LP_MOE_GATHER_W4_WIDE ? widened(code) : piece;
+            store_w4<GATHER>(job, spots + t * choices, k, code, value, scale);
+        } else {
             /* Prefill gathers in a launch of its own: it wants each token once. */
 #pragma unroll 1
-        for (int j = 0; j < (GATHER == LP_MOE_GATHER_PREFILL ? 1 : choices); j++) {
-            Spot s = spots[t * choices + j];
-            if (GATHER == LP_MOE_GATHER_PREFILL)
-                s.row = token + t;
-            if (s.row < 0)
-                continue;
-            if (GATHER == LP_MOE_GATHER_W4_WIDE)
-                store_wide(job, s, k, code, scale);
-            else if (IS_FP8)
-                store_fp8<GATHER>(job, s, k, code, scale);
-            else
-                store_bf16<GATHER>(job, s, k, piece);
+            for (int j = 0; j < (GATHER == LP_MOE_GATHER_PREFILL ? 1 : choices); j++) {
+                Spot s = spots[t * choices + j];
+                if (GATHER == LP_MOE_GATHER_PREFILL)
+                    s.row = token + t;
+                if (s.row < 0)
+                    continue;
+                if (IS_FP8)
+                    store_fp8<GATHER>(job, s, k, code, scale);
+                else
+                    store_bf16<GATHER>(job, s, k, piece);
+            }
         }
     }
 }
 
-__device__ void gather(const lp_moe_route_job &job, const Spot *spots, int token, int end, bool is_early, uint4 early)
+__device__ void gather(const lp_moe_route_job &job, const Spot *spots, int token, int end, Pieces &ahead)
 {
     if (job.gather == LP_MOE_GATHER_W4_FP8)
-        gather_as<LP_MOE_GATHER_W4_FP8, true>(job, spots, token, end, is_early, early);
+        gather_as<LP_MOE_GATHER_W4_FP8, true>(job, spots, token, end, ahead);
     else if (job.gather == LP_MOE_GATHER_W4_BF16)
-        gather_as<LP_MOE_GATHER_W4_BF16, false>(job, spots, token, end, is_early, early);
+        gather_as<LP_MOE_GATHER_W4_BF16, false>(job, spots, token, end, ahead);
     else if (job.gather == LP_MOE_GATHER_W4_WIDE)
-        gather_as<LP_MOE_GATHER_W4_WIDE, true>(job, spots, token, end, is_early, early);
+        gather_as<LP_MOE_GATHER_W4_WIDE, true>(job, spots, token, end, ahead);
     else if (job.gather == LP_MOE_GATHER_F8)
-        gather_as<LP_MOE_GATHER_F8, true>(job, spots, token, end, is_early, early);
+        gather_as<LP_MOE_GATHER_F8, true>(job, spots, token, end, ahead);
     else if (job.gather == LP_MOE_GATHER_F8_BF16)
-        gather_as<LP_MOE_GATHER_F8_BF16, false>(job, spots, token, end, is_early, early);
+        gather_as<LP_MOE_GATHER_F8_BF16, false>(job, spots, token, end, ahead);
     else if (job.gather == LP_MOE_GATHER_PREFILL && prefill_takes_e4m3(job.prefill_kind))
-        gather_as<LP_MOE_GATHER_PREFILL, true>(job, spots, token, end, is_early, early);
+        gather_as<LP_MOE_GATHER_PREFILL, true>(job, spots, token, end, ahead);
     else if (job.gather == LP_MOE_GATHER_PREFILL)
-        gather_as<LP_MOE_GATHER_PREFILL, false>(job, spots, token, end, is_early, early);
+        gather_as<LP_MOE_GATHER_PREFILL, false>(job, spots, token, end, ahead);
 }
 
 __global__ void __launch_bounds__(THREADS) route(const __grid_constant__ lp_moe_route_job job)
@@ -411,12 +450,17 @@ __global__ void __launch_bounds__(THREADS) route(const __grid_constant__ lp_moe_
         moe_wait_for_inputs();
     /* These are asked for before it is known how many tokens there are. */
     const int own = is_last ? 0 : max(0, min(each, bound - first_token));
-    const int first_expert = thread < bound * choices ? expert_of(job, thread) : -1;
+    int early_expert[EARLY_ROUTES];
+#pragma unroll
+    for (int i = 0; i < EARLY_ROUTES; i++) {
+        const int route = thread + i * THREADS;
+        early_expert[i] = job.routes.block_count == nullptr && route < bound * choices ? expert_of(job, route) : -1;
+    }
     const float early_weight = thread < own * choices ? job.topk_weight[first_token * choices + thread] : 0.0f;
-    const bool is_early = job.gather != LP_MOE_GATHER_NONE && thread < own * static_cast<int>(job.hidden / COLUMNS);
-    uint4 early = {};
-    if (is_early)
-        early = load_piece(job, first_token, thread);
+    const int pieces = job.gather == LP_MOE_GATHER_NONE ? 0 : static_cast<int>(job.hidden / COLUMNS);
+    const int batch = BATCH / choices;
+    Pieces ahead;
+    ahead.load(job, first_token, min(own, batch) * pieces);
     const int tokens = max(0, min(*job.tokens, bound));
     const int token = is_last ? tokens : min(tokens, first_token),
               token_end = is_last ? tokens : min(tokens, token + each);
@@ -426,7 +470,7 @@ __global__ void __launch_bounds__(THREADS) route(const __grid_constant__ lp_moe_
     if (job.routes.block_count != nullptr)
         add_counts(job, c);
     else
-        count_routes(job, c, first_expert, tokens * choices, token * choices);
+        count_routes(job, c, early_expert, tokens * choices, token * choices);
     __syncthreads();
     if (thread < 32)
         place_experts(job, c);
@@ -434,14 +478,15 @@ __global__ void __launch_bounds__(THREADS) route(const __grid_constant__ lp_moe_
         __syncthreads();
         write_tables(job, c);
     }
-    const int batch = BATCH / choices;
 #pragma unroll 1
     for (int t = token; t < token_end; t += batch) {
         const int end = min(token_end, t + batch);
         if (thread < 32)
             place_routes(job, c, spots, t * choices, end * choices);
         __syncthreads();
-        gather(job, spots, t, end, is_early && t == first_token, early);
+        if (t > first_token)
+            ahead.load(job, t, (end - t) * pieces);
+        gather(job, spots, t, end, ahead);
         write_routes(job, spots, t * choices, end * choices, t == first_token, early_weight);
         __syncthreads();
     }
