@@ -29,13 +29,15 @@ __global__ void __launch_bounds__(W4_MANY_THREADS, 1) decode_many(const __grid_c
     __syncthreads();
     moe_let_next_start();
     /* Together no more than at launch (384 x 168), as above. */
-    if (threadIdx.x >= W4_MANY_MULTIPLIERS) {
+    const int warp =
+        __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0); /* tells the compiler that warps do not diverge */
+    if (warp >= W4_MANY_WARPS) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
         if (threadIdx.x == W4_MANY_WEIGHT_FEEDER)
             w4_feed_weights<L>(p, h, ring);
         else if (threadIdx.x == W4_MANY_TOKEN_FEEDER)
             w4_feed_tokens<L>(p, h, ring);
-        else if (threadIdx.x == W4_MANY_STORER)
+        else if (warp == W4_MANY_STORER / 32)
             w4_many_store<KIND>(p, h, staging);
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");

@@ -4,7 +4,7 @@
  *
  * Codes are decoded once for all tokens of a chunk, so the sums of 256 rows by 128 tokens stay in registers and leave
  * room for two multiplying warpgroups only. Threads 0..255 multiply and finish what they multiplied; of the last
- * warpgroup one thread feeds weights, one tokens, and one stores h.
+ * warpgroup one thread feeds weights, one tokens, and one warp rounds and stores h.
  */
 #ifndef LOADPLAN_W4_MANY_BLOCK_CUH
 #define LOADPLAN_W4_MANY_BLOCK_CUH
@@ -17,19 +17,23 @@ constexpr int W4_MANY_STORER = W4_MANY_TOKEN_FEEDER + 32, W4_MANY_THREADS = W4_M
 
 /* The start of shared memory. */
 struct w4_many_header : w4_queue {
-    uint64_t staged, stored;        /* a tile of h handed to the thread that stores it, and gone from shared memory */
-    float scale[LP_W4_MANY_ROWS];   /* of the tokens of that tile */
-    float inverse[LP_W4_MANY_ROWS]; /* 448 / the largest |h| */
-    union {
-        float most[LP_W4_MANY_ROWS]; /* largest |h| of a token in the rows of the warp */
-        uint4 rounded[2][32];        /* 8 tokens x 32 rows of the output */
-    } own[W4_MANY_WARPS];
+    uint64_t staged, stored;      /* a tile of h handed to the warp that stores it, and gone from shared memory */
+    float scale[LP_W4_MANY_ROWS]; /* of the tokens of that tile */
 };
 
+/* A tile of h that is still to be rounded: FP32 [token][128 columns], rows so far apart that no two lanes of a warp
+ * write to the same bank. */
+constexpr int W4_MANY_PITCH = 132;
+constexpr int W4_MANY_TURNED = 64; /* tokens of an output tile that a warp turns around at once: 32 rows, BF16 */
+
+/* Behind the header a tile of h, and what it is rounded from; output tiles take the same place. */
 template <int KIND> struct w4_many_layout : w4_stage<KIND, LP_W4_MANY_ROWS, 1> {
     using S = w4_stage<KIND, LP_W4_MANY_ROWS, 1>;
-    static constexpr int STAGED = (static_cast<int>(sizeof(w4_many_header)) + 1023) / 1024 * 1024; /* tile of h */
-    static constexpr int RING = STAGED + w4_block_bytes(S::ELEMENT, LP_W4_MANY_ROWS);
+    static constexpr int STAGED = (static_cast<int>(sizeof(w4_many_header)) + 1023) / 1024 * 1024;
+    static constexpr int EXACT = STAGED + w4_block_bytes(S::ELEMENT, LP_W4_MANY_ROWS);
+    static constexpr int RING = EXACT + (KIND == W4_NV ? 0 : LP_W4_MANY_ROWS * W4_MANY_PITCH * 4);
+    static constexpr int EARLY = 2; /* blocks start when routing ends: more would only delay their first item */
+    static_assert(RING % 1024 == 0 && RING - STAGED >= W4_MANY_WARPS * W4_MANY_TURNED * 64, "alignment, and room");
 };
 
 /*

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the threads that multiplied up to 128 tokens do with their sums: the tokens of the second projection, or output
- * rows. The same values as in w4_finish.cuh, from registers.
+ * What becomes of the sums of up to 128 tokens: the tokens of the second projection, or output rows. The same values as
+ * in w4_finish.cuh, from registers.
+ *
+ * Sums are in registers, so their code is unrolled, once for each width; what is long is done in pieces that all widths
+ * share. A tile's end unrolled for its width would be read from memory each time, which takes longer than running it.
  */
 #ifndef LOADPLAN_W4_MANY_FINISH_CUH
 #define LOADPLAN_W4_MANY_FINISH_CUH
@@ -59,122 +62,136 @@ __device__ __forceinline__ void w4_many_redo(const w4_arguments &p, const w4_ite
         total[i] = redone[i];
 }
 
-/* The same for the other activations, one value after the other: their code is long, and all of it unrolled would not
- * stay in the cache of instructions. */
-template <int N> __device__ __noinline__ void w4_many_activate_any(const w4_arguments &p, float (&value)[N])
+/* Gate and up of four rows by two tokens of sums, and what becomes of them. */
+struct w4_many_gate_up {
+    float gate[8], up[8];
+};
+struct w4_many_eight {
+    float of[8];
+};
+
+/* One value after the other: the code of these activations is long, and they are rare. */
+__device__ __noinline__ w4_many_eight w4_many_activate_any(w4_many_gate_up in, int kind, float alpha, float beta,
+                                                           float limit)
 {
-    for (int i = 0; i < N; i += 4)
-        for (int c = 0; c < 2; c++)
-            value[i + c] = moe_activate(p.activation, p.alpha, p.beta, p.limit, value[i + c], value[i + 2 + c]);
+    w4_many_eight out;
+#pragma unroll 1
+    for (int i = 0; i < 8; i++)
+        out.of[i] = moe_activate(kind, alpha, beta, limit, in.gate[i], in.up[i]);
+    return out;
+}
+
+/* kind is LP_MOE_SWIGLU with a limit that may be infinite. */
+__device__ __noinline__ w4_many_eight w4_many_swiglu(w4_many_gate_up in, float gate_alpha, float up_alpha, float alpha,
+                                                     float beta, float limit)
+{
+    w4_many_eight out;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        const float gate = moe_at_most(in.gate[i] * gate_alpha, limit);
+        const float up = moe_at_least(moe_at_most(in.up[i] * up_alpha, limit), -limit);
+        out.of[i] = gate * moe_sigmoid(alpha * gate) * (up + beta);
+    }
+    return out;
 }
 
 /* total[part][4j + c] <- h of gate total[part][4j + c] and up total[part][4j + 2 + c]: of tokens 8j + 2q + c. */
 template <int KIND, int N>
 __device__ __forceinline__ void w4_many_activate(const w4_arguments &p, const w4_item &item, float (&total)[2][N / 2])
 {
+    float gate_alpha = 1.0f, up_alpha = 1.0f;
     if (KIND == W4_NV) {
         const float *const alpha = p.l1_alpha + item.expert * p.l1_alpha_columns;
-        const float gate_alpha = w4_unit_of_sums(KIND) * alpha[0];
-        const float up_alpha = w4_unit_of_sums(KIND) * alpha[p.l1_alpha_columns - 1];
-#pragma unroll
-        for (int i = 0; i < N; i++)
-            total[i / (N / 2)][i % (N / 2)] *= i % 4 < 2 ? gate_alpha : up_alpha;
+        gate_alpha = w4_unit_of_sums(KIND) * alpha[0];
+        up_alpha = w4_unit_of_sums(KIND) * alpha[p.l1_alpha_columns - 1];
     }
-    if (p.activation == LP_MOE_SWIGLU) {
-        const float limit = p.limit > 0.0f ? p.limit : __int_as_float(0x7f800000);
+    const float limit = p.limit > 0.0f ? p.limit : __int_as_float(0x7f800000);
 #pragma unroll
-        for (int i = 0; i < N; i++) {
-            if (i % 4 >= 2)
-                continue;
-            float gate = total[i / (N / 2)][i % (N / 2)], up = total[i / (N / 2)][i % (N / 2) + 2];
-            gate = gate > limit ? limit : gate;
-            up = up > limit ? limit : up < -limit ? -limit : up;
-            total[i / (N / 2)][i % (N / 2)] = gate * moe_sigmoid(p.alpha * gate) * (up + p.beta);
+    for (int i = 0; i < N; i += 16) {
+        w4_many_gate_up in;
+        w4_many_eight out;
+#pragma unroll
+        for (int k = 0; k < 8; k++) {
+            const int at = i + k / 2 * 4 + k % 2;
+            in.gate[k] = total[at / (N / 2)][at % (N / 2)];
+            in.up[k] = total[at / (N / 2)][at % (N / 2) + 2];
         }
-    } else {
-        float value[N];
+        if (p.activation == LP_MOE_SWIGLU) {
+            out = w4_many_swiglu(in, gate_alpha, up_alpha, p.alpha, p.beta, limit);
+        } else {
 #pragma unroll
-        for (int i = 0; i < N; i++)
-            value[i] = total[i / (N / 2)][i % (N / 2)];
-        w4_many_activate_any<N>(p, value);
+            for (int k = 0; k < 8; k++)
+                in.gate[k] *= gate_alpha, in.up[k] *= up_alpha;
+            out = w4_many_activate_any(in, p.activation, p.alpha, p.beta, p.limit);
+        }
 #pragma unroll
-        for (int i = 0; i < N; i++)
-            total[i / (N / 2)][i % (N / 2)] = value[i];
+        for (int k = 0; k < 8; k++) {
+            const int at = i + k / 2 * 4 + k % 2;
+            total[at / (N / 2)][at % (N / 2)] = out.of[k];
+        }
     }
-    if (KIND == W4_NV)
-        return;
-    const float *const weights = p.routes.row_weight + item.row + 2 * (w4_many_thread() % 4); /* they belong into h */
+}
+
+/* Leaves h as it is to the warp that rounds it. */
+template <int N> __device__ __forceinline__ void w4_many_leave(uint32_t exact, const float (&value)[2][N / 2])
+{
+    const int thread = w4_many_thread(), warp = thread / 32, lane = thread % 32, g = lane / 4, q = lane % 4;
+    const uint32_t to = exact + 4 * (2 * q * W4_MANY_PITCH + warp * 16 + g);
 #pragma unroll
-    for (int j = 0; j < N / 8; j++) {
-        const float2 weight = *reinterpret_cast<const float2 *>(weights + 8 * j);
+    for (int j = 0; j < N / 8; j++)
 #pragma unroll
         for (int part = 0; part < 2; part++)
-            total[part][4 * j] *= weight.x, total[part][4 * j + 1] *= weight.y;
-    }
+#pragma unroll
+            for (int c = 0; c < 2; c++)
+                prefill::store_shared_u32(to + 4 * ((8 * j + c) * W4_MANY_PITCH + 8 * part),
+                                          __float_as_uint(value[part][4 * j + c]));
 }
 
-/* h.own[warp].most: the largest |h| of each token in the warp's rows. */
-template <int N> __device__ __forceinline__ void w4_many_find_most(w4_many_header &h, const float (&total)[2][N / 2])
+/* Rounds it to E4M3, times the weights of routes and with a scale for each token; by a warp, a lane four columns of
+ * each token. First the largest value of 32 tokens, then their scales, a lane each, then their codes. */
+__device__ __forceinline__ void w4_many_round_fp8(w4_many_header &h, const float *row_weight, const float *exact,
+                                                  char *staging, int width)
 {
-    constexpr int COUNT = N / 4;
-    const int thread = w4_many_thread(), lane = thread % 32;
-    float most[COUNT];
+    constexpr int AT_ONCE = 8;
+    const int lane = threadIdx.x % 32;
+    const float4 *const from = reinterpret_cast<const float4 *>(exact) + lane;
+#pragma unroll 1
+    for (int first = 0; first < width; first += 32) {
+        const int count = min(32, width - first);
+        const float weight = lane < count ? row_weight[first + lane] : 0.0f;
+        float most = 0.0f;
+#pragma unroll 1
+        for (int n = 0; n < count; n += AT_ONCE)
 #pragma unroll
-    for (int i = 0; i < COUNT; i++)
-        most[i] = fmaxf(fabsf(total[0][i / 2 * 4 + i % 2]), fabsf(total[1][i / 2 * 4 + i % 2]));
-        /* Lanes exchange halves of what they have, so that each is left with a quarter of the tokens. */
+            for (int i = 0; i < AT_ONCE; i++) {
+                const float4 v = from[(first + n + i) * (W4_MANY_PITCH / 4)];
+                const float four = fmaxf(fmaxf(fmaxf(fabsf(v.x), 0.0f), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w)));
+                const unsigned largest = __reduce_max_sync(~0u, __float_as_uint(four)); /* no NaN, no sign */
+                if (lane == n + i)
+                    most = __uint_as_float(largest);
+            }
+        most = fmaxf(most * fabsf(weight), 1e-10f); /* that of the products, as rounding keeps their order */
+        const float inverse = __fdiv_rn(448.0f, most);
+        if (lane < count)
+            h.scale[first + lane] = __fdiv_rn(most, 448.0f);
+#pragma unroll 1
+        for (int n = 0; n < count; n += AT_ONCE) {
+            char *const to = staging + (first + n) * 128;
 #pragma unroll
-    for (int half = COUNT / 2, d = 16; d >= 8; half /= 2, d /= 2)
-#pragma unroll
-        for (int i = 0; i < half; i++) {
-            const float give = lane & d ? most[i] : most[i + half], keep = lane & d ? most[i + half] : most[i];
-            most[i] = fmaxf(keep, __shfl_xor_sync(~0u, give, d));
-        }
-#pragma unroll
-    for (int i = 0; i < COUNT / 4; i++)
-        most[i] = fmaxf(most[i], __shfl_xor_sync(~0u, most[i], 4));
-    if (lane & 4)
-        return;
-    const int first = (lane & 16 ? COUNT / 2 : 0) + (lane & 8 ? COUNT / 4 : 0);
-#pragma unroll
-    for (int i = 0; i < COUNT / 4; i++)
-        h.own[thread / 32].most[(first + i) / 2 * 8 + 2 * (lane % 4) + (first + i) % 2] = most[i];
-}
-
-/* Rounds h to E4M3, with a scale for each token. */
-template <int N>
-__device__ __forceinline__ void w4_many_round_fp8(w4_many_header &h, char *staging, const float (&value)[2][N / 2])
-{
-    const int n = w4_many_thread(), warp = n / 32, lane = n % 32, g = lane / 4, q = lane % 4;
-    w4_many_find_most<N>(h, value);
-    w4_sync<1, W4_MANY_MULTIPLIERS>();
-    if (n < N) {
-        float most = h.own[0].most[n];
-        for (int w = 1; w < W4_MANY_WARPS; w++)
-            most = fmaxf(most, h.own[w].most[n]);
-        h.scale[n] = __fdiv_rn(fmaxf(most, 1e-10f), 448.0f);
-        h.inverse[n] = __fdiv_rn(448.0f, fmaxf(most, 1e-10f));
-    }
-    w4_sync<1, W4_MANY_MULTIPLIERS>();
-    char *to[2][2];
-#pragma unroll
-    for (int part = 0; part < 2; part++)
-#pragma unroll
-        for (int c = 0; c < 2; c++)
-            to[part][c] = staging + w4_operand_byte(1, N, 2 * q + c, (2 * warp + part) * 8 + g);
-#pragma unroll
-    for (int j = 0; j < N / 8; j++) {
-        const float2 inverse = *reinterpret_cast<const float2 *>(h.inverse + 8 * j + 2 * q);
-#pragma unroll
-        for (int part = 0; part < 2; part++) { /* saturates */
-            const uint32_t two = prefill::e4m3_pair(value[part][4 * j] * inverse.x, value[part][4 * j + 1] * inverse.y);
-            to[part][0][j * 1024] = static_cast<char>(two);
-            to[part][1][j * 1024] = static_cast<char>(two >> 8);
+            for (int i = 0; i < AT_ONCE; i++) {
+                const float4 v = from[(first + n + i) * (W4_MANY_PITCH / 4)];
+                const float by = __shfl_sync(~0u, weight, n + i), times = __shfl_sync(~0u, inverse, n + i);
+                const uint32_t low = prefill::e4m3_pair(v.x * by * times, v.y * by * times); /* saturates */
+                const uint32_t high = prefill::e4m3_pair(v.z * by * times, v.w * by * times);
+                *reinterpret_cast<uint32_t *>(to + w4_operand_byte(1, LP_W4_MANY_ROWS, i, 4 * lane)) = low | high << 16;
+            }
         }
     }
+    prefill::proxy_fence_shared();
+    __syncwarp();
 }
 
-/* The same, to BF16. */
+/* Rounds h to BF16, which needs no scale. */
 template <int N> __device__ __forceinline__ void w4_many_round_bf16(char *staging, const float (&value)[2][N / 2])
 {
     const int thread = w4_many_thread(), warp = thread / 32, lane = thread % 32, g = lane / 4, q = lane % 4;
@@ -193,29 +210,35 @@ template <int KIND, int N>
 __device__ __forceinline__ void w4_many_finish_h(const w4_arguments &p, w4_many_header &h, const w4_item &item,
                                                  char *staging, float (&total)[2][N / 2], uint32_t &round)
 {
+    using L = w4_many_layout<KIND>;
     w4_many_activate<KIND, N>(p, item, total);
     hopper::barrier_wait(hopper::shared_address(&h.stored), round++ & 1 ^ 1);
-    if constexpr (KIND == W4_NV)
+    if constexpr (KIND == W4_NV) {
         w4_many_round_bf16<N>(staging, total);
-    else
-        w4_many_round_fp8<N>(h, staging, total);
-    prefill::proxy_fence_shared();
+        prefill::proxy_fence_shared();
+    } else {
+        w4_many_leave<N>(hopper::shared_address(staging) + (L::EXACT - L::STAGED), total);
+    }
     __syncwarp();
     if (threadIdx.x % 32 == 0)
         hopper::barrier_arrive(hopper::shared_address(&h.staged));
 }
 
-/* The thread that stores tiles of h. */
-template <int KIND> __device__ void w4_many_store(const w4_arguments &p, w4_many_header &h, const char *staging)
+/* The warp that stores tiles of h, and rounds them where that needs a scale of all their columns. */
+template <int KIND> __device__ void w4_many_store(const w4_arguments &p, w4_many_header &h, char *staging)
 {
+    using L = w4_many_layout<KIND>;
     constexpr int ELEMENT = w4_element_bytes(KIND);
+    const bool is_first = threadIdx.x % 32 == 0;
     w4_turn slot = {0, W4_QUEUE, 0};
     uint32_t round = 0;
     moe_wait_for_inputs();
     for (;; slot.next()) {
         hopper::barrier_wait(hopper::shared_address(&h.given[slot.at]), slot.phase);
         const w4_item item = h.item[slot.at];
-        hopper::barrier_arrive(hopper::shared_address(&h.taken[slot.at]));
+        __syncwarp();
+        if (is_first)
+            hopper::barrier_arrive(hopper::shared_address(&h.taken[slot.at]));
         if (item.projection < 0)
             return;
         if (item.dropped || item.projection != 0)
@@ -223,15 +246,22 @@ template <int KIND> __device__ void w4_many_store(const w4_arguments &p, w4_many
         const int steps = p.projection[1].steps, block = w4_block_bytes(ELEMENT, item.width);
         const int64_t first = static_cast<int64_t>(item.row) * steps;
         hopper::barrier_wait(hopper::shared_address(&h.staged), round++ & 1);
-        prefill::bulk_store(p.h + first * (128 * ELEMENT) + item.tile * block, hopper::shared_address(staging), block);
-        if (KIND != W4_NV)
-            prefill::bulk_store(p.h_scale + first + item.tile * item.width, hopper::shared_address(h.scale),
-                                item.width * 4);
-        prefill::bulk_store_commit();
-        prefill::bulk_store_wait();
-        hopper::barrier_arrive(hopper::shared_address(&h.stored));
-        hopper::proxy_fence();
-        hopper::add_release(p.ready + item.chunk, 1);
+        if constexpr (KIND != W4_NV)
+            w4_many_round_fp8(h, p.routes.row_weight + item.row,
+                              reinterpret_cast<const float *>(staging + (L::EXACT - L::STAGED)), staging, item.width);
+        if (is_first) {
+            prefill::bulk_store(p.h + first * (128 * ELEMENT) + item.tile * block, hopper::shared_address(staging),
+                                block);
+            if (KIND != W4_NV)
+                prefill::bulk_store(p.h_scale + first + item.tile * item.width, hopper::shared_address(h.scale),
+                                    item.width * 4);
+            prefill::bulk_store_commit();
+            prefill::bulk_store_wait();
+            hopper::barrier_arrive(hopper::shared_address(&h.stored));
+            hopper::proxy_fence();
+            hopper::add_release(p.ready + item.chunk, 1);
+        }
+        __syncwarp();
     }
 }
 
@@ -243,11 +273,13 @@ __device__ __forceinline__ void w4_store_transposed(uint32_t at, const uint32_t 
                  : "memory");
 }
 
-/* Eight tokens at a time through shared memory, so that a lane writes 16 bytes of a row and four lanes 64. */
+/* As many tokens at a time through shared memory as a warp has room for, so that a lane writes 16 bytes of a row and
+ * four lanes 64. */
 template <int KIND, int N>
 __device__ __forceinline__ void w4_many_finish_output(const w4_arguments &p, w4_many_header &h, const w4_item &item,
-                                                      const float (&total)[2][N / 2])
+                                                      char *staging, const float (&total)[2][N / 2], uint32_t round)
 {
+    constexpr int AT_ONCE = W4_MANY_TURNED / 8;
     const int thread = w4_many_thread(), warp = thread / 32, lane = thread % 32, token = lane / 4, eight = lane % 4;
     float alpha = 1.0f;
     if (KIND == W4_NV) {
@@ -256,27 +288,32 @@ __device__ __forceinline__ void w4_many_finish_output(const w4_arguments &p, w4_
             alpha = __fdiv_rn(alpha, *p.l2_activation_scale);
     }
     alpha *= w4_unit_of_sums(KIND);
-    const uint32_t rounded = hopper::shared_address(h.own[warp].rounded);
-    const uint32_t to = rounded + lane % 8 * 64 + (lane / 8 ^ lane / 2 % 4) * 16;
-    const uint32_t from = rounded + token * 64 + (eight ^ token / 2 % 4) * 16;
-    const int in_row = item.tile * (W4_ROWS * 2) + warp * 64 + eight * 16; /* bytes */
-    int row = item.row + token;
+    const uint32_t turned = hopper::shared_address(staging) + warp * (W4_MANY_TURNED * 64);
+    const uint32_t to = turned + lane % 8 * 64 + (lane / 8 ^ lane / 2 % 4) * 16;
+    const uint32_t from = turned + token * 64 + (eight ^ token / 2 % 4) * 16;
+    const int in_row = item.tile * (W4_ROWS * 2) + warp * 64 + eight * 16;  /* bytes */
+    hopper::barrier_wait(hopper::shared_address(&h.stored), round & 1 ^ 1); /* the last tile of h has left its place */
 #pragma unroll
-    for (int j = 0; j < N / 8; j++) {
-        uint32_t pair[4];
+    for (int first = 0; first < N / 8; first += AT_ONCE) {
 #pragma unroll
-        for (int i = 0; i < 4; i++)
-            pair[i] = prefill::bf16_pair(total[i / 2][4 * j + i % 2 * 2] * alpha,
-                                         total[i / 2][4 * j + i % 2 * 2 + 1] * alpha);
-        w4_store_transposed(to + j % 2 * 512, pair);
+        for (int j = first; j < N / 8 && j < first + AT_ONCE; j++) {
+            uint32_t pair[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                pair[i] = prefill::bf16_pair(total[i / 2][4 * j + i % 2 * 2] * alpha,
+                                             total[i / 2][4 * j + i % 2 * 2 + 1] * alpha);
+            w4_store_transposed(to + (j - first) * 512, pair);
+        }
         __syncwarp();
-        const uint4 out = hopper::load16(from + j % 2 * 512);
-        if (8 * j + token < item.valid)
-            *reinterpret_cast<uint4 *>(moe_row_place(p.sink, p.routes.row_route, p.out, row, p.hidden) + in_row) = out;
-        row += 8;
-        asm volatile("" : "+r"(row)); /* else all addresses are made beforehand and leave no registers for products */
+        const int end = min(item.valid, 8 * (first + AT_ONCE));
+#pragma unroll 1
+        for (int n = 8 * first + token; n < end; n += 8) {
+            const uint4 out = hopper::load16(from + (n - token - 8 * first) * 64);
+            *reinterpret_cast<uint4 *>(moe_row_place(p.sink, p.routes.row_route, p.out, item.row + n, p.hidden) +
+                                       in_row) = out;
+        }
+        __syncwarp();
     }
-    __syncwarp();
 }
 
 #endif

@@ -9,15 +9,6 @@
 #include "kernels/w4_many_finish.cuh"
 #include "kernels/w4_registers.cuh"
 
-/*
- * A wait for a stage that is there already. While products run, the next codes are to be decoded; the compiler would do
- * that before the products start or when they have ended. It moves nothing over this, nor loads that follow it.
- */
-__device__ __forceinline__ void w4_stay(w4_many_header &h, const w4_turn &turn)
-{
-    hopper::barrier_wait(hopper::shared_address(&h.full[turn.at]), turn.phase);
-}
-
 template <int N>
 __device__ __forceinline__ void w4_many_mx_steps(w4_many_header &h, uint32_t ring, w4_turn &turn, int steps,
                                                  w4_mx_rows (&rows)[2], float (&total)[2][N / 2])
@@ -32,9 +23,7 @@ __device__ __forceinline__ void w4_many_mx_steps(w4_many_header &h, uint32_t rin
     w4_mx_operand(a[0], rows[0], w4_mx_load(stage + my.weights, stage + my.scales));
     for (int k = 1; k <= steps; k++) {
         w4_mx_products<N>(sum, a[0], stage + L::TOKENS);
-        w4_stay(h, turn);
         w4_mx_operand(a[1], rows[1], w4_mx_load(stage + my.weights + PART_WEIGHTS, stage + my.scales + PART_SCALES));
-        w4_stay(h, turn);
         float2 scale[EARLY];
 #pragma unroll
         for (int j = 0; j < EARLY; j++)
@@ -47,9 +36,7 @@ __device__ __forceinline__ void w4_many_mx_steps(w4_many_header &h, uint32_t rin
         const uint32_t after = ring + __shfl_sync(~0u, next.at, 0) * L::STAGE;
         hopper::barrier_wait(hopper::shared_address(&h.full[next.at]), next.phase);
         w4_mx_products<N>(sum, a[1], stage + L::TOKENS);
-        w4_stay(h, next);
         w4_mx_operand(a[0], rows[0], w4_mx_load(after + my.weights, after + my.scales));
-        w4_stay(h, next);
         hopper::mma_wait<0>();
         w4_promote<N, EARLY>(total[1], sum, stage + my.token_scales, scale);
         w4_release(h, turn.at, threadIdx.x % 32);
@@ -180,7 +167,7 @@ __device__ __forceinline__ void w4_many_tile(const w4_arguments &p, w4_many_head
     if (projection == 0)
         w4_many_finish_h<KIND, N>(p, h, item, staging, total, round);
     else
-        w4_many_finish_output<KIND, N>(p, h, item, total);
+        w4_many_finish_output<KIND, N>(p, h, item, staging, total, round);
 }
 
 template <int KIND>
@@ -213,7 +200,9 @@ __device__ __forceinline__ void w4_many_multiply(const w4_arguments &p, w4_many_
         W4_MANY_CASE(112)
         W4_MANY_CASE(128)
 #undef W4_MANY_CASE
-        __syncwarp();
+        /* Tells the compiler that warps do not diverge: else each product's addresses take a move more, and wait for
+         * it. */
+        asm volatile("bar.sync %0, 128;" ::"r"(1 + threadIdx.x / 128) : "memory");
         if (lane == 0)
             hopper::barrier_arrive(hopper::shared_address(&h.taken[slot.at]));
     }
