@@ -78,7 +78,7 @@ __host__ __device__ constexpr float w4_unit_of_sums(int kind)
 /* A variant of the kernel takes chunks of up to MOST tokens, in units of these. */
 __host__ __device__ constexpr int w4_unit(int most)
 {
-    return most > LP_W4_FEW_ROWS ? 16 : 8;
+    return most > LP_W4_FEW_ROWS && most < LP_W4_MANY_ROWS ? 16 : 8;
 }
 
 /* A stage of the ring: so many steps of 128 columns, weights with their scales and tokens with theirs. */

@@ -113,8 +113,8 @@ __device__ __forceinline__ void w4_many_activate(const w4_arguments &p, const w4
 #pragma unroll
         for (int k = 0; k < 8; k++) {
             const int at = i + k / 2 * 4 + k % 2;
-            in.gate[k] = total[at / (N / 2)][at % (N / 2)];
-            in.up[k] = total[at / (N / 2)][at % (N / 2) + 2];
+            in.gate[k] = at < N ? total[at / (N / 2)][at % (N / 2)] : 0.0f;
+            in.up[k] = at < N ? total[at / (N / 2)][at % (N / 2) + 2] : 0.0f;
         }
         if (p.activation == LP_MOE_SWIGLU) {
             out = w4_many_swiglu(in, gate_alpha, up_alpha, p.alpha, p.beta, limit);
@@ -127,7 +127,8 @@ __device__ __forceinline__ void w4_many_activate(const w4_arguments &p, const w4
 #pragma unroll
         for (int k = 0; k < 8; k++) {
             const int at = i + k / 2 * 4 + k % 2;
-            total[at / (N / 2)][at % (N / 2)] = out.of[k];
+            if (at < N)
+                total[at / (N / 2)][at % (N / 2)] = out.of[k];
         }
     }
 }

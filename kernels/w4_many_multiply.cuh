@@ -46,29 +46,36 @@ __device__ __forceinline__ void w4_many_mx_steps(w4_many_header &h, uint32_t rin
     turn.next();
 }
 
-/* For more tokens, half of them at a time: sums of all would not fit beside the totals. */
+/* A step of one part for COLUMNS tokens, one after the other. */
+template <int COLUMNS>
+__device__ __forceinline__ void w4_many_mx_columns(const uint32_t (&a)[4][4], uint32_t tokens, uint32_t token_scales,
+                                                   float *total)
+{
+    float sum[COLUMNS / 2];
+    w4_mx_products<COLUMNS>(sum, a, tokens);
+    hopper::mma_wait<0>();
+    w4_promote<COLUMNS>(total, sum, token_scales);
+}
+
+/* For more tokens, in two parts: sums of all would not fit beside the totals. */
 template <int N>
 __device__ __forceinline__ void w4_many_mx_halves(w4_many_header &h, uint32_t ring, w4_turn &turn, int steps,
                                                   w4_mx_rows (&rows)[2], float (&total)[2][N / 2])
 {
     using L = w4_many_layout<W4_MX_FP8>;
-    constexpr int PART_WEIGHTS = 16 * 64, PART_SCALES = 16 * L::SCALE_ROW, HALF = N / 2;
+    constexpr int PART_WEIGHTS = 16 * 64, PART_SCALES = 16 * L::SCALE_ROW, FIRST = 64;
     const w4_places<L> my(w4_many_row(0));
     for (int k = 0; k < steps; k++, turn.next()) {
         const uint32_t stage = ring + __shfl_sync(~0u, turn.at, 0) * L::STAGE;
         hopper::barrier_wait(hopper::shared_address(&h.full[turn.at]), turn.phase);
 #pragma unroll
         for (int part = 0; part < 2; part++) {
-            float sum[HALF / 2];
             uint32_t a[4][4];
             w4_mx_operand(a, rows[part],
                           w4_mx_load(stage + my.weights + part * PART_WEIGHTS, stage + my.scales + part * PART_SCALES));
-#pragma unroll
-            for (int first = 0; first < N; first += HALF) {
-                w4_mx_products<HALF>(sum, a, stage + L::TOKENS + first * 128);
-                hopper::mma_wait<0>();
-                w4_promote<HALF>(total[part] + first / 2, sum, stage + my.token_scales + first * 4);
-            }
+            w4_many_mx_columns<FIRST>(a, stage + L::TOKENS, stage + my.token_scales, total[part]);
+            w4_many_mx_columns<N - FIRST>(a, stage + L::TOKENS + FIRST * 128, stage + my.token_scales + FIRST * 4,
+                                          total[part] + FIRST / 2);
         }
         w4_release(h, turn.at, threadIdx.x % 32);
     }
@@ -191,13 +198,21 @@ __device__ __forceinline__ void w4_many_multiply(const w4_arguments &p, w4_many_
             }
 #define W4_MANY_CASE(n)                                                                                                \
     else if (width == (n)) w4_many_tile<KIND, n>(p, h, staging, ring, turn, item, projection, stages, round);
+        W4_MANY_CASE(8)
         W4_MANY_CASE(16)
+        W4_MANY_CASE(24)
         W4_MANY_CASE(32)
+        W4_MANY_CASE(40)
         W4_MANY_CASE(48)
+        W4_MANY_CASE(56)
         W4_MANY_CASE(64)
+        W4_MANY_CASE(72)
         W4_MANY_CASE(80)
+        W4_MANY_CASE(88)
         W4_MANY_CASE(96)
+        W4_MANY_CASE(104)
         W4_MANY_CASE(112)
+        W4_MANY_CASE(120)
         W4_MANY_CASE(128)
 #undef W4_MANY_CASE
         /* Tells the compiler that warps do not diverge: else each product's addresses take a move more, and wait for
