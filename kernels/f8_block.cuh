@@ -19,7 +19,6 @@ constexpr int F8_GROUPS = 4, F8_PART_ROWS = 64, F8_MULTIPLIERS = F8_GROUPS * 128
 constexpr int F8_WEIGHT_FEEDER = F8_MULTIPLIERS, F8_TOKEN_FEEDER = F8_WEIGHT_FEEDER + 32;
 constexpr int F8_THREADS = F8_MULTIPLIERS + 128;
 constexpr int F8_QUEUE = 4, F8_MOST_STAGES = 8, F8_TOKEN_STAGES = 2;
-constexpr int F8_AHEAD = 4;  /* stages that a block asks for before routing is known, beside those in its ring */
 constexpr int F8_PIECES = 4; /* of 128 bytes of K in a stage: 512 bytes of a row, which memory reads well */
 constexpr int F8_PIECE_BYTES = F8_PART_ROWS * F8_PIECE, F8_STAGE = F8_PIECES * F8_PIECE_BYTES;
 
@@ -54,6 +53,7 @@ struct f8_arguments {
     int chunk_rows, unit; /* most tokens of a chunk, and what their number is a multiple of */
     int stages;           /* of weights */
     int first_tiles;      /* tiles that blocks take before routing is known: experts' first chunks, in order */
+    bool fast;            /* lp_megamoe_shape.fast */
     int activation;
     float alpha, beta, limit;
     int *ticket, *ready; /* counters that routing has set to 0: of items; of warps that finished their h of a chunk */

@@ -69,49 +69,21 @@ struct f8_weight_feed {
     uint64_t policy;
     f8_turn turn;
 
-    struct box {
-        const CUtensorMap *map;
-        int row, piece;
-    };
-    __device__ __forceinline__ box box_of(const f8_arguments &p, const f8_item &item, int k) const
+    __device__ __forceinline__ void fill(const f8_arguments &p, f8_header &h, const f8_item &item, int k)
     {
         const f8_projection &projection = p.projection[item.projection];
         const int part = k % projection.parts, tile = item.expert * projection.tiles + item.tile;
-        box b;
-        b.map = item.projection == 0 ? map1 : map2;
-        b.row = (tile * projection.parts + part) * F8_PART_ROWS;
-        b.piece = k / projection.parts * F8_PIECES;
-        return b;
-    }
-    __device__ __forceinline__ void fill(const f8_arguments &p, f8_header &h, const f8_item &item, int k)
-    {
-        const box b = box_of(p, item, k);
+        const int row = (tile * projection.parts + part) * F8_PART_ROWS, piece = k / projection.parts * F8_PIECES;
         const uint32_t full = hopper::shared_address(&h.full[turn.at]);
         hopper::barrier_wait(hopper::shared_address(&h.empty[turn.at]), turn.phase ^ 1);
         hopper::barrier_expect(full, F8_STAGE);
-        f8_copy_box(ring + turn.at * F8_STAGE, b.map, b.row, b.piece, full, policy);
+        f8_copy_box(ring + turn.at * F8_STAGE, item.projection == 0 ? map1 : map2, row, piece, full, policy);
         turn.next();
-    }
-    __device__ __forceinline__ void ask(const f8_arguments &p, const f8_item &item, int k) const
-    {
-        const box b = box_of(p, item, k);
-        f8_ask_for_box(b.map, b.row, b.piece);
     }
 };
 
-/* Scales in front of the weights: once those fill the queues of memory, a load takes as long as a whole ring. */
-__device__ __forceinline__ void f8_ask_for_scales(const f8_arguments &p, const f8_item &item)
-{
-    constexpr int LINE = 32; /* floats */
-    const int count = p.projection[item.projection].pieces;
-    for (int which = 0; which < (item.projection == 0 ? 2 : 1); which++)
-        for (int i = 0; i < count + LINE - 1; i += LINE)
-            f8_ask_for_line(f8_scale_row(p, item, which) + min(i, count - 1));
-}
-
-template <int KIND>
-__device__ void f8_feed_weights(const f8_arguments &p, f8_header &h, uint32_t ring, const CUtensorMap *map1,
-                                const CUtensorMap *map2)
+__device__ inline void f8_feed_weights(const f8_arguments &p, f8_header &h, uint32_t ring, const CUtensorMap *map1,
+                                       const CUtensorMap *map2)
 {
     f8_weight_feed feed = {map1, map2, ring, w4_stream_policy(), {0, p.stages, 0}};
     f8_turn slot = {0, F8_QUEUE, 0};
@@ -120,14 +92,9 @@ __device__ void f8_feed_weights(const f8_arguments &p, f8_header &h, uint32_t ri
     int number = atomicAdd(p.ticket, 1), filled = 0, group = 0;
     const bool is_first = number < p.first_tiles;
     f8_item item = f8_first_tile(p, number);
-    if (is_first && KIND == F8_BLOCKS)
-        f8_ask_for_scales(p, item);
     if (is_first)
         for (; filled < min(item.stages, p.stages); filled++)
             feed.fill(p, h, item, filled);
-    if (is_first) /* they wait in the L2 cache; where the expert has no tokens nothing is lost, for memory was idle */
-        for (int k = filled; k < min(item.stages, filled + F8_AHEAD); k++)
-            feed.ask(p, item, k);
     moe_wait_for_inputs();
     const int chunks = *p.routes.chunks;
     if (!is_first) {
@@ -141,8 +108,6 @@ __device__ void f8_feed_weights(const f8_arguments &p, f8_header &h, uint32_t ri
         if (item.projection >= 0) {
             item.first_group = p.projection[item.projection].parts == F8_GROUPS ? 0 : group;
             group = (item.first_group + p.projection[item.projection].parts) % F8_GROUPS;
-            if (KIND == F8_BLOCKS)
-                f8_ask_for_scales(p, item);
         }
         hopper::barrier_wait(hopper::shared_address(&h.taken[slot.at]), slot.phase ^ 1);
         h.item[slot.at] = item;

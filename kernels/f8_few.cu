@@ -96,7 +96,7 @@ __device__ void feed(const f8_arguments &p, f8_header &h, const f8_rings &rings,
                      const CUtensorMap *map2)
 {
     if (threadIdx.x == F8_WEIGHT_FEEDER)
-        f8_feed_weights<KIND>(p, h, rings.weights, map1, map2);
+        f8_feed_weights(p, h, rings.weights, map1, map2);
     else if (threadIdx.x == F8_TOKEN_FEEDER)
         f8_feed_tokens<KIND>(p, h, rings.tokens);
 }

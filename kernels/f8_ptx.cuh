@@ -15,19 +15,6 @@ __device__ __forceinline__ void f8_copy_box(uint32_t to, const void *map, int ro
                  : "memory");
 }
 
-/* Into the L2 cache only. */
-__device__ __forceinline__ void f8_ask_for_box(const void *map, int row, int piece)
-{
-    asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global [%0, {%1, %2, %3}];" ::"l"(map), "r"(0), "r"(row),
-                 "r"(piece)
-                 : "memory");
-}
-
-__device__ __forceinline__ void f8_ask_for_line(const void *at)
-{
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(at) : "memory");
-}
-
 __device__ __forceinline__ void f8_ask_for_map(const void *map)
 {
     asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
