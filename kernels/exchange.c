@@ -86,11 +86,11 @@ void lp_moe_exchange_terms(const lp_megamoe_shape *shape, int32_t ranks, char *t
 {
     (void)snprintf(text, text_bytes,
                    "%d ranks, format %d, %lld experts a rank from %lld, hidden %lld, intermediate %lld, top %lld, "
-                   "at most %lld tokens, activation %d (%.9g, %.9g, %.9g)",
+                   "at most %lld tokens, activation %d (%.9g, %.9g, %.9g)%s",
                    (int)ranks, (int)shape->format, (long long)shape->experts, (long long)shape->first_expert,
                    (long long)shape->hidden, (long long)shape->intermediate, (long long)shape->top_k,
                    (long long)shape->max_tokens, (int)shape->activation, (double)shape->activation_alpha,
-                   (double)shape->activation_beta, (double)shape->activation_limit);
+                   (double)shape->activation_beta, (double)shape->activation_limit, shape->fast ? ", fast" : "");
 }
 
 /* ---- checks ---- */

@@ -41,8 +41,12 @@ __device__ __forceinline__ void do_part(const f8_arguments &p, f8_header &h, f8_
                                         int part, int number)
 {
     float total[N / 2];
-    f8_multiply<KIND, N>(p, h, rings, item, part, total);
-    if (item.projection == 0)
+    const bool is_first = __shfl_sync(~0u, item.projection, 0) == 0;
+    if (KIND == F8_BLOCKS && is_first && !p.fast)
+        f8_multiply<KIND, N, LP_MOE_SUM_COLUMNS>(p, h, rings, item, part, total);
+    else
+        f8_multiply<KIND, N, LP_MOE_LONG_SUM_COLUMNS>(p, h, rings, item, part, total);
+    if (is_first)
         f8_finish_h<KIND, N>(p, h, item, part, number, total);
     else
         f8_finish_out<N>(p, item, part, total);
@@ -189,6 +193,7 @@ lp_status run_projections(const lp_moe_call *call, const lp_f8_areas &areas, int
         p.sink = *call->sink;
     p.hidden = static_cast<int>(s.hidden), p.intermediate = static_cast<int>(s.intermediate);
     p.kind = s.format == LP_MOE_BF16 ? F8_BF16 : F8_BLOCKS;
+    p.fast = s.fast;
     p.chunk_rows = chunk_rows, p.unit = unit;
     p.stages = min((MOST_BYTES - space.ring) / F8_STAGE, static_cast<int>(F8_MOST_STAGES));
     p.first_tiles = static_cast<int>(min(static_cast<int64_t>(blocks), s.experts * p.projection[0].tiles));

@@ -3,8 +3,8 @@
  * Products of one part of a tile: a warpgroup has 64 rows of weights by N tokens. Sum 4 j + 2 r + c of a thread belongs
  * to row g + 8 r of its warp's 16 and to token 8 j + 2 q + c, with g = lane / 4, q = lane % 4.
  *
- * Bits are those of the path of many tokens: the same products in the same order, 128 columns of E4M3 into fresh sums
- * and then, in FP32, times both scales, to the totals; BF16 into the same sums throughout.
+ * Bits are those of the path of many tokens: the same products in the same order, 64 or 128 columns of E4M3 into fresh
+ * sums and then, in FP32, times both scales, to the totals; BF16 into the same sums throughout.
  */
 #ifndef LOADPLAN_F8_MULTIPLY_CUH
 #define LOADPLAN_F8_MULTIPLY_CUH
@@ -48,29 +48,60 @@ struct f8_block_scales {
     }
 };
 
-/* Adds the product of 128 columns, times the scales of weights and tokens, to the totals. */
-template <int N>
-__device__ __forceinline__ void f8_promote(float (&total)[N / 2], const float (&sum)[N / 2], float2 block, uint32_t at)
+/* Adds sums of one block of 128 columns, times the scales of weights and tokens, to the totals, one after the other. */
+template <int N, int COUNT>
+__device__ __forceinline__ void f8_promote(float (&total)[N / 2], const float (&sum)[COUNT][N / 2], float2 block,
+                                           uint32_t at)
 {
 #pragma unroll
     for (int j = 0; j < N / 8; j++) {
         const float2 scale = w4_load_floats(at + 32 * j);
-        total[4 * j] = fmaf(sum[4 * j], scale.x * block.x, total[4 * j]);
-        total[4 * j + 1] = fmaf(sum[4 * j + 1], scale.y * block.x, total[4 * j + 1]);
-        total[4 * j + 2] = fmaf(sum[4 * j + 2], scale.x * block.y, total[4 * j + 2]);
-        total[4 * j + 3] = fmaf(sum[4 * j + 3], scale.y * block.y, total[4 * j + 3]);
+        const float factor[4] = {scale.x * block.x, scale.y * block.x, scale.x * block.y, scale.y * block.y};
+#pragma unroll
+        for (int i = 0; i < COUNT; i++)
+#pragma unroll
+            for (int r = 0; r < 4; r++)
+                total[4 * j + r] = fmaf(sum[i][4 * j + r], factor[r], total[4 * j + r]);
     }
 }
 
-/* Starts the products of 128 bytes of K. */
-template <int KIND, int N>
-__device__ __forceinline__ void f8_piece(float (&sum)[N / 2], uint32_t weights, uint32_t tokens, int add)
+/* `Count` products of 32 bytes of K, from number `first` of the four of a piece on. */
+template <int KIND, int N, int Count>
+__device__ __forceinline__ void f8_products(float (&sum)[N / 2], uint32_t weights, uint32_t tokens, int first, int add)
+{
+#pragma unroll
+    for (int i = 0; i < Count; i++)
+        f8_mma<KIND == F8_BF16, N>(sum, w4_operand(weights, 2 * (first + i)), w4_operand(tokens, 2 * (first + i)),
+                                   add | (i > 0));
+}
+
+/* A piece of BF16, into the totals. */
+template <int N>
+__device__ __forceinline__ void f8_multiply_bf16(float (&total)[N / 2], uint32_t weights, uint32_t tokens)
 {
     hopper::mma_begin();
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        f8_mma<KIND == F8_BF16, N>(sum, w4_operand(weights, 2 * i), w4_operand(tokens, 2 * i), add | (i > 0));
+    f8_products<F8_BF16, N, 4>(total, weights, tokens, 0, 1);
     hopper::mma_commit();
+    hopper::mma_wait<0>();
+}
+
+/* A piece of E4M3, `COLUMNS` of its 128 columns to a fresh sum: both halves at once where registers allow. */
+template <int N, int COLUMNS>
+__device__ __forceinline__ void f8_multiply_blocks(float (&total)[N / 2], uint32_t weights, uint32_t tokens,
+                                                   float2 block, uint32_t scale)
+{
+    constexpr int SUMS = 128 / COLUMNS, EACH = 4 / SUMS, AT_ONCE = N <= 48 ? SUMS : 1;
+#pragma unroll
+    for (int first = 0; first < SUMS; first += AT_ONCE) {
+        float sum[AT_ONCE][N / 2];
+        hopper::mma_begin();
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++)
+            f8_products<F8_BLOCKS, N, EACH>(sum[i], weights, tokens, (first + i) * EACH, 0);
+        hopper::mma_commit();
+        hopper::mma_wait<0>();
+        f8_promote<N, AT_ONCE>(total, sum, block, scale);
+    }
 }
 
 __device__ __forceinline__ void f8_release(uint64_t *barrier)
@@ -107,8 +138,8 @@ __device__ __forceinline__ void f8_pass_item(f8_header &h, f8_rings &rings, int 
     }
 }
 
-/* `part` of a tile. */
-template <int KIND, int N>
+/* `part` of a tile. COLUMNS: of E4M3, to a fresh sum. */
+template <int KIND, int N, int COLUMNS>
 __device__ __forceinline__ void f8_multiply(const f8_arguments &p, f8_header &h, f8_rings &rings, const f8_item &item,
                                             int part, float (&total)[N / 2])
 {
@@ -127,16 +158,11 @@ __device__ __forceinline__ void f8_multiply(const f8_arguments &p, f8_header &h,
         const uint32_t tokens = rings.tokens + __shfl_sync(~0u, rings.token_turn.at, 0) * rings.space.token_stage;
         for (int i = 0; i < pieces; i++) {
             const uint32_t a = weights + i * F8_PIECE_BYTES, b = tokens + i * N * F8_PIECE;
-            if constexpr (KIND == F8_BF16) {
-                f8_piece<KIND, N>(total, a, b, 1);
-                hopper::mma_wait<0>();
-            } else {
-                float sum[N / 2];
-                f8_piece<KIND, N>(sum, a, b, 0);
-                const float2 block = scales.at(k + i);
-                hopper::mma_wait<0>();
-                f8_promote<N>(total, sum, block, tokens + rings.space.scales + i * N * 4 + 8 * q);
-            }
+            if constexpr (KIND == F8_BF16)
+                f8_multiply_bf16<N>(total, a, b);
+            else
+                f8_multiply_blocks<N, COLUMNS>(total, a, b, scales.at(k + i),
+                                               tokens + rings.space.scales + i * N * 4 + 8 * q);
         }
         f8_release(&h.empty[rings.turn.at]);
         rings.turn.next();

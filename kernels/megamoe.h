@@ -13,8 +13,9 @@
  * Symbols: E experts of this rank, H hidden, I intermediate, k top_k, T tokens of a call, cap = max_tokens.
  *
  * Arithmetic. Codes times block scales are exact. FP8 products are added by the matrix unit over 128 columns, which
- * keeps about 14 bits there, and then in FP32; BF16 products (LP_NVFP4, LP_MOE_BF16, LP_MXFP8, and LP_MXFP4 with I <
- * 2048, whose E4M3 tokens are multiplied as BF16) in FP32 throughout. gate and up stay FP32 until h.
+ * keeps about 14 bits there, and then in FP32; over 64 for gate and up of LP_FP8_BLOCK128 unless the shape says `fast`.
+ * BF16 products (LP_NVFP4, LP_MOE_BF16, LP_MXFP8, and with I < 2048 also LP_MXFP4 and LP_FP8_BLOCK128, whose E4M3
+ * tokens are then multiplied as BF16) are added in FP32 throughout. gate and up stay FP32 until h.
  *
  *   format            x                    h, the input of the second projection           the weight w[t][j] goes
  *   LP_MXFP4          E4M3, scale per 128  E4M3, scale per 128: max(amax, 1e-10) / 448     into h, before its scale
@@ -76,6 +77,8 @@ typedef struct lp_megamoe_shape {
     float activation_beta;
     float activation_limit;      /* of the clamp; 0: none */
     int64_t shared_intermediate; /* of the shared experts together; 0: none, the only value that is supported so far */
+    bool fast; /* LP_FP8_BLOCK128: let the matrix unit add 128 columns of gate and up, of any I; see above. Other
+                  formats have one way of adding only */
 } lp_megamoe_shape;
 
 /* ---- weights ----------------------------------------------------------------------------------------------------- */

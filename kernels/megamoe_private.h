@@ -36,6 +36,10 @@ lp_moe_family lp_moe_family_of(const lp_megamoe_weights *weights);
  * that results do not depend on the number of tokens. */
 bool lp_moe_wide_products(const lp_megamoe_shape *shape);
 
+/* Columns of products of E4M3 weights and tokens that the matrix unit adds before they go to totals in FP32: those of
+ * gate and up, whose errors flip codes of h; and those of down, or of gate and up too where a shape says `fast`. */
+enum { LP_MOE_SUM_COLUMNS = 64, LP_MOE_LONG_SUM_COLUMNS = 128 };
+
 /* Checks sizes and switches of a shape alone. */
 lp_status lp_moe_check_shape(const lp_megamoe_shape *shape, lp_error *err);
 

@@ -60,20 +60,22 @@ __device__ __forceinline__ void prefill_release(uint32_t empty, bool solo)
     }
 }
 
-/* Starts a piece of 128 bytes of K for a quarter of the weight rows, into fresh sums. */
-template <int KIND> __device__ __forceinline__ void prefill_start(float (&part)[32], uint64_t tokens, uint64_t weights)
+/* Starts `Count` products of 32 bytes of K, from number `first` of the four of a piece on, for a quarter of the weight
+ * rows, into fresh sums. */
+template <int KIND, int Count>
+__device__ __forceinline__ void prefill_start(float (&part)[32], uint64_t tokens, uint64_t weights, int first)
 {
     using namespace hopper;
     using namespace prefill;
     mma_begin();
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
+    for (int i = first; i < first + Count; i++) {
         if (KIND == LP_PREFILL_FP8)
-            mma_e4m3_n64(part, tokens + 16 * i, weights + 2 * i, i > 0);
+            mma_e4m3_n64(part, tokens + 16 * i, weights + 2 * i, i > first);
         else if (KIND == LP_PREFILL_MX)
-            mma_e4m3_e5m2_n64(part, tokens + 16 * i, weights + 2 * i, i > 0);
+            mma_e4m3_e5m2_n64(part, tokens + 16 * i, weights + 2 * i, i > first);
         else
-            mma_bf16_n64(part, tokens + 16 * i, weights + 2 * i, i > 0);
+            mma_bf16_n64(part, tokens + 16 * i, weights + 2 * i, i > first);
     }
     mma_commit();
 }
@@ -145,10 +147,68 @@ struct prefill_factors {
 };
 
 /*
- * Sums of 128 columns with their scales: a quarter of the weight rows goes into fresh sums, and is added to the totals
- * while the next quarter is multiplied. Gate and up, the blocks of the first projection, alternate by eight rows; in
- * the second one block of 128 rows follows the other.
+ * A stage of FP8 blocks: quarter by quarter of the weight rows, COLUMNS columns go into fresh sums, and are added to
+ * the totals while the next are multiplied. `even` and `odd`: the factors of a quarter's groups of eight rows.
  */
+template <int KIND, int COLUMNS, int QUARTERS>
+__device__ __forceinline__ void prefill_multiply_stage(float (&sum)[128], const prefill_operands &at,
+                                                       const float2 (&even)[QUARTERS], const float2 (&odd)[QUARTERS],
+                                                       uint32_t empty, bool solo)
+{
+    constexpr int EACH = 128 / COLUMNS, STEPS = QUARTERS * EACH; /* sums of a quarter, of all */
+    float part[2][32];
+#pragma unroll
+    for (int i = 0; i < STEPS; i++) {
+        prefill_start<KIND, 4 / EACH>(part[i % 2], at.tokens, at.weights + 512 * (i / EACH), i % EACH * (4 / EACH));
+        if (i == 0)
+            continue;
+        const int done = (i - 1) / EACH;
+        hopper::mma_wait<1>();
+        prefill_promote(sum + 32 * done, part[(i - 1) % 2], even[done], odd[done]);
+    }
+    hopper::mma_wait<0>();
+    prefill_release(empty, solo);
+    prefill_promote(sum + 32 * (QUARTERS - 1), part[(STEPS - 1) % 2], even[QUARTERS - 1], odd[QUARTERS - 1]);
+}
+
+/* FP8 blocks. Gate and up, the blocks of the first projection, alternate by eight rows; in the second one block of 128
+ * rows follows the other. */
+template <int KIND, int COLUMNS>
+__device__ __forceinline__ void prefill_multiply_blocks(const prefill_arguments &p, prefill_shared<KIND> &sm,
+                                                        prefill_ring<prefill_stages(KIND)> &ring,
+                                                        const prefill_task &task, const prefill_share &share, int which,
+                                                        int pieces, bool solo, float (&sum)[128])
+{
+    const uint32_t full = hopper::shared_address(sm.full), empty = hopper::shared_address(sm.empty);
+    prefill_block_scales scales(p, task, which, pieces, true);
+    if (share.is_half) {
+#pragma unroll 1
+        for (int k = 0; k < pieces; k++, ring.next()) {
+            const float2 block = scales.at(k);
+            hopper::barrier_wait(full + 8 * ring.stage, ring.phase);
+            const prefill_factors by(sm, ring.stage, share, block);
+            const prefill_operands at(sm, ring.stage, share);
+            const float2 one = which == 1 && share.half == 1 ? by.second : by.first;
+            const float2 other = which == 1 && share.half == 0 ? by.first : by.second;
+            const float2 even[2] = {one, one}, odd[2] = {other, other};
+            prefill_multiply_stage<KIND, COLUMNS, 2>(sum, at, even, odd, empty + 8 * ring.stage, solo);
+        }
+        return;
+    }
+#pragma unroll 1
+    for (int k = 0; k < pieces; k++, ring.next()) {
+        const float2 block = scales.at(k);
+        hopper::barrier_wait(full + 8 * ring.stage, ring.phase);
+        const prefill_factors by(sm, ring.stage, share, block);
+        const prefill_operands at(sm, ring.stage, share);
+        const float2 low_odd = which == 0 ? by.second : by.first, high_even = which == 0 ? by.first : by.second;
+        const float2 even[4] = {by.first, by.first, high_even, high_even};
+        const float2 odd[4] = {low_odd, low_odd, by.second, by.second};
+        prefill_multiply_stage<KIND, COLUMNS, 4>(sum, at, even, odd, empty + 8 * ring.stage, solo);
+    }
+}
+
+/* Weights that are decoded, with scales of tokens: they leave registers for one quarter at a time. */
 template <int KIND>
 __device__ __forceinline__ void prefill_multiply_scaled(const prefill_arguments &p, prefill_shared<KIND> &sm,
                                                         prefill_ring<prefill_stages(KIND)> &ring,
@@ -159,56 +219,21 @@ __device__ __forceinline__ void prefill_multiply_scaled(const prefill_arguments 
     constexpr int PER_SCALE = prefill_element(KIND); /* pieces of a block of 128 columns */
     const uint32_t full = shared_address(sm.full), empty = shared_address(sm.empty);
     prefill_block_scales scales(p, task, which, pieces / PER_SCALE, prefill_has_blocks(KIND));
-    float part[2][32];
-    if (prefill_splits(KIND) && share.is_half) {
-#pragma unroll 1
-        for (int k = 0; k < pieces; k++, ring.next()) {
-            const float2 block = prefill_has_blocks(KIND) ? scales.at(k / PER_SCALE) : make_float2(1.0f, 1.0f);
-            barrier_wait(full + 8 * ring.stage, ring.phase);
-            const prefill_factors by(sm, ring.stage, share, block);
-            const prefill_operands at(sm, ring.stage, share);
-            const float2 even = which == 1 && share.half == 1 ? by.second : by.first;
-            const float2 odd = which == 1 && share.half == 0 ? by.first : by.second;
-            prefill_start<KIND>(part[0], at.tokens, at.weights);
-            prefill_start<KIND>(part[1], at.tokens, at.weights + 512);
-            mma_wait<1>();
-            prefill_promote(sum, part[0], even, odd);
-            mma_wait<0>();
-            prefill_release(empty + 8 * ring.stage, solo);
-            prefill_promote(sum + 32, part[1], even, odd);
-        }
-        return;
-    }
+    float part[32];
     for (int k = 0; k < pieces; k++, ring.next()) {
         const float2 block = prefill_has_blocks(KIND) ? scales.at(k / PER_SCALE) : make_float2(1.0f, 1.0f);
         barrier_wait(full + 8 * ring.stage, ring.phase);
         const prefill_factors by(sm, ring.stage, share, block);
         const prefill_operands at(sm, ring.stage, share);
         const float2 low_odd = which == 0 ? by.second : by.first, high_even = which == 0 ? by.first : by.second;
-        if constexpr (prefill_decodes(KIND)) { /* registers for one quarter at a time */
 #pragma unroll
-            for (int n = 0; n < 4; n++) {
-                prefill_start<KIND>(part[0], at.tokens, at.weights + 512 * n);
-                mma_wait<0>();
-                if (n == 3)
-                    prefill_release(empty + 8 * ring.stage, solo);
-                prefill_promote(sum + 32 * n, part[0], n < 2 ? by.first : high_even, n < 2 ? low_odd : by.second);
-            }
-            continue;
+        for (int n = 0; n < 4; n++) {
+            prefill_start<KIND, 4>(part, at.tokens, at.weights + 512 * n, 0);
+            mma_wait<0>();
+            if (n == 3)
+                prefill_release(empty + 8 * ring.stage, solo);
+            prefill_promote(sum + 32 * n, part, n < 2 ? by.first : high_even, n < 2 ? low_odd : by.second);
         }
-        prefill_start<KIND>(part[0], at.tokens, at.weights);
-        prefill_start<KIND>(part[1], at.tokens, at.weights + 512);
-        mma_wait<1>();
-        prefill_promote(sum, part[0], by.first, low_odd);
-        prefill_start<KIND>(part[0], at.tokens, at.weights + 1024);
-        mma_wait<1>();
-        prefill_promote(sum + 32, part[1], by.first, low_odd);
-        prefill_start<KIND>(part[1], at.tokens, at.weights + 1536);
-        mma_wait<1>();
-        prefill_promote(sum + 64, part[0], high_even, by.second);
-        mma_wait<0>();
-        prefill_release(empty + 8 * ring.stage, solo);
-        prefill_promote(sum + 96, part[1], high_even, by.second);
     }
 }
 
@@ -227,6 +252,11 @@ __device__ __forceinline__ void prefill_multiply(const prefill_arguments &p, pre
             barrier_wait(shared_address(&sm.full[ring.stage]), ring.phase);
             prefill_release(shared_address(&sm.empty[ring.stage]), solo);
         }
+    } else if constexpr (KIND == LP_PREFILL_FP8) {
+        if (which == 0 && !p.fast)
+            prefill_multiply_blocks<KIND, LP_MOE_SUM_COLUMNS>(p, sm, ring, task, share, which, pieces, solo, sum);
+        else
+            prefill_multiply_blocks<KIND, LP_MOE_LONG_SUM_COLUMNS>(p, sm, ring, task, share, which, pieces, solo, sum);
     } else if constexpr (prefill_is_scaled(KIND)) {
         prefill_multiply_scaled(p, sm, ring, task, share, which, pieces, solo, sum);
     } else {

@@ -217,7 +217,7 @@ prefill_arguments arguments_of(const lp_moe_call *call, lp_prefill_kind kind, co
     p.row_weight = areas.routes.row_weight, p.ready = areas.routes.sync;
     p.l1_alpha = w.l1_alpha, p.l2_alpha = w.l2_alpha, p.l2_activation_scale = w.l2_activation_scale;
     p.l1_alpha_columns = w.l1_alpha_columns;
-    p.weight_in_h = s.format != LP_NVFP4;
+    p.weight_in_h = s.format != LP_NVFP4, p.fast = s.fast;
     p.experts = static_cast<int>(s.experts);
     p.hidden = static_cast<int>(s.hidden), p.intermediate = static_cast<int>(s.intermediate);
     p.activation = s.activation, p.alpha = s.activation_alpha, p.beta = s.activation_beta, p.limit = s.activation_limit;

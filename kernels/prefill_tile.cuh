@@ -83,6 +83,7 @@ struct prefill_arguments {
     const float *l1_alpha, *l2_alpha, *l2_activation_scale;
     int l1_alpha_columns;
     int weight_in_h; /* the router weight multiplies h */
+    bool fast;       /* lp_megamoe_shape.fast */
     int experts;
     int hidden, intermediate;
     int activation;

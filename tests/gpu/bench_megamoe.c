@@ -382,6 +382,9 @@ static void bench(layer *l, const char *name, const model *m, int64_t tokens, in
     free_call(&c);
 }
 
+/* The name of FP8 blocks whose sums may be coarse (lp_megamoe_shape.fast). */
+#define FAST "fp8-fast"
+
 int main(int argc, char **argv)
 {
     const char *const formats = argc > 1 ? argv[1] : "mxfp4,nvfp4", *const shapes = argc > 2 ? argv[2] : "flash,pro";
@@ -408,12 +411,17 @@ int main(int argc, char **argv)
         most = atoll(at) > most ? atoll(at) : most;
     for (size_t f = 0; f < sizeof forms / sizeof forms[0]; f++)
         for (size_t m = 0; m < sizeof models / sizeof models[0]; m++) {
-            if (!is_listed(formats, forms[f].name) || !is_listed(shapes, models[m].name))
+            const bool can_fast = forms[f].format == LP_FP8_BLOCK128, fast = can_fast && is_listed(formats, FAST);
+            const bool usual = is_listed(formats, forms[f].name);
+            if ((!usual && !fast) || !is_listed(shapes, models[m].name))
                 continue;
             layer l;
             make_layer(&l, &models[m], forms[f].format, most);
             for (const char *at = counts; at != NULL; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
-                bench(&l, forms[f].name, &models[m], atoll(at), launches);
+                for (int i = usual ? 0 : 1; i <= (fast ? 1 : 0); i++) {
+                    l.shape.fast = i == 1;
+                    bench(&l, l.shape.fast ? FAST : forms[f].name, &models[m], atoll(at), launches);
+                }
             free_layer(&l);
         }
     return 0;

@@ -349,6 +349,10 @@ static void test_terms(void **state)
     assert_string_not_equal(one, other);
     assert_string_equal(one, "2 ranks, format 1, 32 experts a rank from 100, hidden 4096, intermediate 2048, top 6, at "
                              "most 4096 tokens, activation 0 (0, 0, 0)");
+    shape = flash();
+    shape.fast = true;
+    lp_moe_exchange_terms(&shape, 2, other, sizeof other);
+    assert_string_not_equal(one, other);
 }
 
 int main(void)

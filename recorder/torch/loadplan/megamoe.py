@@ -27,7 +27,7 @@ class Shape(c.Structure):
         ("top_k", c.c_int64), ("max_tokens", c.c_int64), ("tokens_bound", c.c_int64), ("first_expert", c.c_int64),
         ("format", c.c_int), ("x_dtype", c.c_int), ("id_dtype", c.c_int), ("activation", c.c_int),
         ("activation_alpha", c.c_float), ("activation_beta", c.c_float), ("activation_limit", c.c_float),
-        ("shared_intermediate", c.c_int64),
+        ("shared_intermediate", c.c_int64), ("fast", c.c_bool),
     ]
 
 
@@ -99,7 +99,7 @@ class MegaMoE:
                  top_k: int, max_tokens: int, layouts: Mapping[str, str] | None = None, first_expert: int = 0,
                  activation: str = "swiglu", alpha: float = 0.0, beta: float = 0.0, limit: float = 0.0,
                  l1_alpha: torch.Tensor | None = None, l2_alpha: torch.Tensor | None = None,
-                 l2_activation_scale: torch.Tensor | None = None):
+                 l2_activation_scale: torch.Tensor | None = None, fast: bool = False):
         for given, known, what in ((format, FORMATS, "format"), (activation, ACTIVATIONS, "activation")):
             if given not in known:
                 raise LoadplanError(f"there is no {what} '{given}': it is one of {', '.join(known)}", "argument")
@@ -107,7 +107,7 @@ class MegaMoE:
                             max_tokens=max_tokens, first_expert=first_expert, format=FORMATS[format],
                             x_dtype=NUMBER[torch.bfloat16], id_dtype=NUMBER[torch.int32],
                             activation=ACTIVATIONS[activation], activation_alpha=alpha, activation_beta=beta,
-                            activation_limit=limit)
+                            activation_limit=limit, fast=fast)
         needed = self._workspace_bytes()
         wanted = [slot for slot in SLOTS if format != "bf16" or slot.endswith("weight")]
         if sorted(weights) != sorted(wanted):
