@@ -697,6 +697,23 @@ def puts_computed_values_together(d, name, w):
         d["t"].data.copy_(torch.cat(scaled).to(BF16).t())
 
 
+@case({"w": (F32, (6, 8))}, {"a": (F32, (6,)), "b": (F32, (1, 8)), "c": (F32, (2,))}, "", derives=4)
+def extremes_by_rows(d, name, w):
+    d["a"].data.copy_(w.max(dim=1).values)
+    d["b"].data.copy_(w.min(0, keepdim=True)[0])
+    d["c"].data[0], d["c"].data[1] = w.aminmax()
+
+
+@case({"w": (F32, (6, 8)), "v": (F32, (6,))}, {"w": (F32, (6,)), "i": (I64, (6,)), "v": (F32, (6,))}, "copy", refused={"w": "max"})
+def asks_where_the_largest_is(d, name, w):
+    if name == "v":
+        d["v"].data.copy_(w)
+        return
+    values, where = w.max(dim=1)
+    d["w"].data.copy_(values)
+    d["i"].data.copy_(where)  # refused
+
+
 @case({"w": (F8, (6, 8)), "s": (F32, (3, 2))}, {"w": (BF16, (6, 8)), "t": (BF16, (6, 8))}, "", derives=7)
 def scales_blocks(d, name, w):
     """By repeated scales, and tile by tile in place."""

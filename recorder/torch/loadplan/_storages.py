@@ -225,6 +225,7 @@ class Storages:
         self._keep: list[torch.UntypedStorage] = []  # an address must not come back under another name
         self._outside: dict[int, tuple[int, int]] = {}  # storages over another's memory: its number, and where in it
         self._index: dict[int, int] = {}  # of a checkpoint tensor, by number
+        self.unknown: dict[int, tuple[str, torch.Tensor]] = {}  # results that are refused when they are used: of what, and whose
         self.current: dict[int, int] = {}  # by thread: index of the checkpoint tensor that it works on
         self._error = Error()
         self._error_pointer = c.byref(self._error)
@@ -326,12 +327,18 @@ class Storages:
         if kind != DESTINATION:
             if kind == SOURCE:
                 self.touch(number)
+            elif number in self.unknown:
+                self._refuse_unknown(number, tensor)
             return True
         try:
             form = self.strided(tensor, number)
         except Unsayable:
             form = self.whole(tensor)
         return lib.lp_mirror_is_loaded(self.mirror, form.buffer_info()[0])
+
+    def _refuse_unknown(self, number: int, tensor: torch.Tensor) -> None:
+        operation, operand = self.unknown.pop(number)
+        self.refuse(operation, "finds out where values are", [operand], tensor)
 
     # -- calls
 
@@ -351,6 +358,8 @@ class Storages:
         return self.copy_numbers(dst, self.number_of(dst), src, self.number_of(src))
 
     def copy_numbers(self, dst: torch.Tensor, dst_number: int, src: torch.Tensor, src_number: int) -> bool:
+        if src_number in self.unknown:
+            self._refuse_unknown(src_number, src)
         file, line = self.places.here()
         to, source = self.strided(dst, dst_number), self.strided(src, src_number)
         status = lib.lp_mirror_copy(self.mirror, file, line, to.buffer_info()[0], source.buffer_info()[0], False,
