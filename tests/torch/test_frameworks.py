@@ -296,6 +296,30 @@ class Frameworks(unittest.TestCase):
             self.assertEqual({row["destination"]: row["bytes"] for row in trace.rows}, {"a": "48", "b": "12"})
 
 
+    def test_values_of_other_ranks(self):
+        """What comes by a collective is not in the checkpoint that is recorded here; alone it is what was sent."""
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.tensor import Shard, distribute_tensor
+
+        def spread(mesh, model, path):
+            full = load_file(path)["a"]
+            model.a.copy_(distribute_tensor(full, mesh, [Shard(0)]))  # rank 0 scatters
+
+        save_file({"a": torch.randn(8, 6)}, self.path)
+        for ranks in (4, 1):
+            dist.init_process_group("fake", rank=ranks - 1, world_size=ranks, store=FakeStore())
+            mesh = init_device_mesh("cpu", (ranks,))
+            model = Model(a=distribute_tensor(torch.zeros(8, 6), mesh, [Shard(0)], src_data_rank=None))
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                with loadplan.capture(self.path, model) as recording:
+                    spread(mesh, model, self.path)
+            dist.destroy_process_group()
+            said = [what for what in recording.trace.unrecorded if "brings values of other ranks" in what]
+            self.assertEqual(len(said), ranks == 4)
+            self.assertEqual([row["kind"] for row in recording.trace.rows], [] if ranks == 4 else ["copy"])
+
+
 if __name__ == "__main__":
     torch.set_grad_enabled(False)
     unittest.main()

@@ -225,7 +225,8 @@ class Storages:
         self._keep: list[torch.UntypedStorage] = []  # an address must not come back under another name
         self._outside: dict[int, tuple[int, int]] = {}  # storages over another's memory: its number, and where in it
         self._index: dict[int, int] = {}  # of a checkpoint tensor, by number
-        self.unknown: dict[int, tuple[str, torch.Tensor]] = {}  # results that are refused when they are used: of what, and whose
+        # Storages whose use is refused: operation, reason, and the tensor that it read, if one is known.
+        self.unknown: dict[int, tuple[str, str, torch.Tensor | None]] = {}
         self.current: dict[int, int] = {}  # by thread: index of the checkpoint tensor that it works on
         self._error = Error()
         self._error_pointer = c.byref(self._error)
@@ -337,8 +338,23 @@ class Storages:
         return lib.lp_mirror_is_loaded(self.mirror, form.buffer_info()[0])
 
     def _refuse_unknown(self, number: int, tensor: torch.Tensor) -> None:
-        operation, operand = self.unknown.pop(number)
-        self.refuse(operation, "finds out where values are", [operand], tensor)
+        operation, reason, operand = self.unknown.pop(number)
+        if operand is not None:
+            self.refuse(operation, reason, [operand], tensor)
+            return
+        file, line = self.places.here()
+        self.unrecorded.append(f"{file.decode()}:{line}: {operation}: {reason}")
+
+    def forget(self, tensor: torch.Tensor, operation: str, reason: str) -> None:
+        """What the tensor's memory holds is not known any more."""
+        number = self.number_of(tensor)
+        if number is None:
+            number = self.temporary(raw_storage(tensor))
+        if self.kind[number] == OTHER:
+            self.unknown[number] = operation, reason, None
+        else:
+            file, line = self.places.here()
+            self.unrecorded.append(f"{file.decode()}:{line}: {operation}: {reason}")
 
     # -- calls
 

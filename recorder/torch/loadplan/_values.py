@@ -180,7 +180,8 @@ def _extreme(rec, operation, args, kwargs):
     values = aten.amax.default if is_max else aten.amin.default
     keeps = args[2] if len(args) > 2 else kwargs.get("keepdim", False)
     where = rec.storages.temporary_like(form_of(operation, args, kwargs)[1])
-    rec.storages.unknown[rec.storages.number_of(where)] = "max" if is_max else "min", args[0].detach()
+    rec.storages.unknown[rec.storages.number_of(where)] = ("max" if is_max else "min", "finds out where values are",
+                                                                args[0].detach())
     made = HANDLERS[values](rec, values, (args[0], [args[1]], keeps), {}), where
     return (torch.return_types.max if is_max else torch.return_types.min)(made)
 
