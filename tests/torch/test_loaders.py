@@ -29,8 +29,8 @@ def data(tensor):
     return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
 
 
-def parameters(initial):
-    return {name: torch.nn.Parameter(t.clone(), requires_grad=False) for name, t in initial.items()}
+def parameters(initial, device="cpu"):
+    return {name: torch.nn.Parameter(t.clone().to(device), requires_grad=False) for name, t in initial.items()}
 
 
 def refused_lines(load):
@@ -94,6 +94,44 @@ class Loaders(unittest.TestCase):
             for case in CASES:
                 with self.subTest(case.name, seed=SEED):
                     self.check(case, folder)
+
+
+    @unittest.skipUnless(torch.cuda.is_available(), "no GPU")
+    def test_destinations_on_a_gpu(self):
+        """Bytes as a GPU computes them from tensors that the loader gets on the host; replayed on the CPU."""
+        generator, compared = torch.Generator().manual_seed(SEED), 0
+        for case in CASES:
+            with self.subTest(case.name, seed=SEED), tempfile.TemporaryDirectory() as folder:
+                sources = {name: random_tensor(generator, *form) for name, form in case.sources.items()}
+                initial = {name: random_tensor(generator, *form) for name, form in case.dests.items()}
+                path = os.path.join(folder, "model.safetensors")
+                save_file(sources, path)
+                real, recorded, replayed = (parameters(initial, device) for device in ("cuda", "cuda", "cpu"))
+                try:
+                    for name in sorted(sources):
+                        case.load(real, name, sources[name].clone())
+                    case.after(real)
+                except RuntimeError as error:
+                    if "device" in str(error):
+                        continue  # a loader for one device
+                    raise
+                with loadplan.capture(path, recorded) as recording:
+                    for name, tensor in recording.weights():
+                        case.load(recorded, name, tensor)
+                    case.after(recorded)
+                refused = {row["name"] for row in recording.trace.refusals}
+                with loadplan.Session(recording.trace, replayed, "direct", allow_fallbacks=True) as session:
+                    for name in sorted(sources):
+                        if name not in refused:
+                            session.push(name, sources[name])
+                fallback = {row["destination"] for row in recording.trace.refusals}
+                for name in real.keys() - fallback - set(case.undeclared):
+                    compared += 1
+                    if case.approximate:
+                        torch.testing.assert_close(replayed[name].data, real[name].data.cpu(), rtol=1e-6, atol=0)
+                    else:
+                        self.assertTrue(torch.equal(data(real[name].cpu()), data(replayed[name])), f"{name}: bytes differ")
+        print(f"{compared} destinations on a GPU equal")
 
 
 if __name__ == "__main__":

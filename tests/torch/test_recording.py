@@ -171,21 +171,24 @@ class Recording(unittest.TestCase):
     def test_rounding_is_the_devices(self):
         """A GPU computes with Python's numbers as they are and divides by multiplying; a CPU rounds summands."""
         def load(model, name, w):
-            model.a.data.copy_(w + 0.1)
-            model.b.data.copy_(w / 3)
+            model.a.data.copy_(w)
+            model.a.data.add_(0.1)
+            model.b.data.copy_(model.a.data / 3)
+            model.c.data.copy_(w + 0.1)  # before it is on any device
         self.checkpoint(w=torch.randn(8).bfloat16())
 
         def constants(target):
             blank = torch.zeros(8, dtype=torch.bfloat16)
-            model = Model(load, a=blank, b=blank)
+            model = Model(load, a=blank, b=blank, c=blank)
             trace = loadplan.record(model.load_weights, self.path, model, target=target)
             nodes = "; ".join(row["nodes"] for row in trace.query("SELECT nodes FROM v_derives ORDER BY destination"))
             return [(part.split()[0], int(part.split()[-1], 16)) for part in nodes.split("; ")
                     if part.startswith(("const", "div", "mul"))]
         def bits(value, dtype=torch.float32):
             return torch.tensor(value).to(dtype).float().view(torch.int32).item()
-        self.assertEqual(constants(""), [("const", bits(0.1, torch.bfloat16)), ("const", bits(3.0)), ("div", 0)])
-        self.assertEqual(constants("sm90"), [("const", bits(0.1)), ("const", bits(1 / 3)), ("mul", 0)])
+        rounded = ("const", bits(0.1, torch.bfloat16))
+        self.assertEqual(constants(""), [rounded, ("const", bits(3.0)), ("div", 0), rounded])
+        self.assertEqual(constants("sm90"), [("const", bits(0.1)), ("const", bits(1 / 3)), ("mul", 0), rounded])
 
     def test_processing_after_loading(self):
         def load(model, name, w):

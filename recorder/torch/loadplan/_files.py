@@ -7,6 +7,8 @@ import json
 import os
 import sys
 
+import torch
+
 DTYPES = ("BOOL", "F4", "F6_E2M3", "F6_E3M2", "U8", "I8", "F8_E5M2", "F8_E4M3", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ",
            "I16", "U16", "F16", "BF16", "I32", "U32", "F32", "C64", "F64", "I64", "U64")  # by lp_dtype, from 1
 
@@ -30,8 +32,9 @@ class _Slice:
 class _Opened:
     """safe_open() of one file of the checkpoint."""
 
-    def __init__(self, recording, names: dict[str, int], really):
+    def __init__(self, recording, names: dict[str, int], really, device="cpu"):
         self._recording, self._names, self._really = recording, names, really
+        self._is_on_gpu = torch.device(device).type == "cuda"
 
     def __enter__(self):
         return self
@@ -54,10 +57,13 @@ class _Opened:
         return DTYPES[tensor.dtype - 1], [tensor.shape[i] for i in range(tensor.ndim)]
 
     def get_tensor(self, name: str):
-        return self._recording.tensor(name)
+        tensor = self._recording.tensor(name)
+        if self._is_on_gpu:
+            self._recording.storages.gpu.add(self._recording.storages.number_of(tensor))
+        return tensor
 
     def get_tensors(self) -> dict:
-        return {name: self._recording.tensor(name) for name in self.offset_keys()}
+        return {name: self.get_tensor(name) for name in self.offset_keys()}
 
     def get_slice(self, name: str) -> _Slice:
         return _Slice(self, name)
@@ -110,7 +116,8 @@ class Files:
             names = files.get(os.path.realpath(os.fsdecode(filename)))
             if names is None or framework not in ("pt", "torch", "pytorch"):
                 return original(filename, framework, *arguments, **options)
-            return _Opened(recording, names, lambda: original(filename, framework))
+            device = arguments[0] if arguments else options.get("device", "cpu")
+            return _Opened(recording, names, lambda: original(filename, framework), device)
 
         def load(data):
             wanted = _names_in(data) if files else ()

@@ -329,6 +329,9 @@ def _to_copy(rec, operation, args, kwargs):
         rec.storages.copy(made, src.permute(order))
     else:
         rec.storages.cast(made, src.permute(order))
+    if kwargs.get("device") is not None:
+        where = rec.storages.gpu.add if torch.device(kwargs["device"]).type == "cuda" else rec.storages.gpu.discard
+        where(rec.storages.number_of(made))
     return made.permute(back)
 
 

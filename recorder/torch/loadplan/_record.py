@@ -216,7 +216,9 @@ class Recording:
             if not self._is_declarable(tensor):
                 return
             shared = raw_storage(tensor)._cdata in self.storages.number
-            self.storages.destination(name, tensor, flags | (_TIED if shared else 0))
+            number = self.storages.destination(name, tensor, flags | (_TIED if shared else 0))
+            if tensor.device.type == "cuda" or self._target.startswith("sm"):
+                self.storages.gpu.add(number)
             self._declared[name] = tensor.detach()
             if flags & _BUFFER:
                 self._optional.add(name)
@@ -308,11 +310,6 @@ class Recording:
         if value.device.type == "meta":
             return False
         return value.numel() <= 1 or bool((value == value.reshape(-1)[:1]).all())
-
-    @functools.cached_property
-    def on_gpu(self) -> bool:
-        """Whether arithmetic is that of torch on a GPU, which rounds Python numbers less."""
-        return self._target.startswith("sm") or any(t.device.type == "cuda" for t in self._declared.values())
 
     @functools.cached_property
     def on_meta(self) -> bool:

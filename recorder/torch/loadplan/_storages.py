@@ -227,6 +227,7 @@ class Storages:
         self._index: dict[int, int] = {}  # of a checkpoint tensor, by number
         # Storages whose use is refused: operation, reason, and the tensor that it read, if one is known.
         self.unknown: dict[int, tuple[str, str, torch.Tensor | None]] = {}
+        self.gpu: set[int] = set()  # storages whose tensors are on a GPU when the loader really runs
         self.current: dict[int, int] = {}  # by thread: index of the checkpoint tensor that it works on
         self._error = Error()
         self._error_pointer = c.byref(self._error)
@@ -356,6 +357,11 @@ class Storages:
             file, line = self.places.here()
             self.unrecorded.append(f"{file.decode()}:{line}: {operation}: {reason}")
 
+    def _follow(self, number: int, sources) -> None:
+        """A result is on a GPU where one of its operands is."""
+        if self.gpu and self.kind[number] == OTHER and any(source in self.gpu for source in sources):
+            self.gpu.add(number)
+
     # -- calls
 
     def settle(self, status: int) -> bool:
@@ -376,6 +382,7 @@ class Storages:
     def copy_numbers(self, dst: torch.Tensor, dst_number: int, src: torch.Tensor, src_number: int) -> bool:
         if src_number in self.unknown:
             self._refuse_unknown(src_number, src)
+        self._follow(dst_number, (src_number,))
         file, line = self.places.here()
         to, source = self.strided(dst, dst_number), self.strided(src, src_number)
         status = lib.lp_mirror_copy(self.mirror, file, line, to.buffer_info()[0], source.buffer_info()[0], False,
@@ -385,12 +392,14 @@ class Storages:
     def copy_form(self, dst: torch.Tensor, src: array) -> bool:
         file, line = self.places.here()
         to = self.strided(dst, self.number_of(dst))
+        self._follow(to[0], (src[0],))
         return self.settle(lib.lp_mirror_copy(self.mirror, file, line, to.buffer_info()[0], src.buffer_info()[0], False,
                                               c.byref(self._error)))
 
     def cast(self, dst: torch.Tensor, src: torch.Tensor) -> bool:
         file, line = self.places.here()
         to, source = self.strided(dst, self.number_of(dst)), self.strided(src, self.number_of(src))
+        self._follow(to[0], (source[0],))
         return self.settle(lib.lp_mirror_cast(self.mirror, file, line, to.buffer_info()[0], source.buffer_info()[0],
                                               c.byref(self._error)))
 
@@ -403,6 +412,7 @@ class Storages:
     def move(self, dst: torch.Tensor, src: torch.Tensor, to_index: array, from_index: array) -> bool:
         file, line = self.places.here()
         to, source = self.strided(dst, self.number_of(dst)), self.strided(src, self.number_of(src))
+        self._follow(to[0], (source[0],))
         return self.settle(lib.lp_mirror_move(
             self.mirror, file, line, to.buffer_info()[0], source.buffer_info()[0], len(to_index), to_index.buffer_info()[0],
             from_index.buffer_info()[0], c.byref(self._error)))
@@ -416,6 +426,7 @@ class Storages:
         file, line = self.places.here()
         to = self.strided(dst, self.number_of(dst))
         forms, pointers = self._operands(operands)
+        self._follow(to[0], [form[0] for form in forms if form is not None])
         constants = (c.c_double * len(forms))(*[0.0 if isinstance(t, torch.Tensor) else float(t) for t in operands])
         return self.settle(lib.lp_mirror_compute(self.mirror, file, line, op, to.buffer_info()[0], len(forms), pointers,
                                                  constants, dims, c.byref(self._error)))
@@ -456,3 +467,8 @@ class Storages:
         if made < 0:
             raise failure(self._error, made)
         return number if number >= 0 else self.add(storage, made, DESTINATION)
+
+    def is_on_gpu(self, operands) -> bool:
+        """Where torch would compute: scalars may lie on the host."""
+        loaded = [t for t in operands if isinstance(t, torch.Tensor) and self.number_of(t) is not None]
+        return any(self.number_of(t) in self.gpu for t in [t for t in loaded if t.dim()] or loaded)

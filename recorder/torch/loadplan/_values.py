@@ -21,19 +21,19 @@ def common_dtype(values) -> torch.dtype:
     return torch.result_type(*values) if len(values) == 2 else values[0].dtype
 
 
-def constant(rec, op, at: int, value: float, dtype: torch.dtype) -> float:
+def constant(on_gpu: bool, op, at: int, value: float, dtype: torch.dtype) -> float:
     """A Python number as torch computes with it in `dtype`: on a CPU rounded to it, but for factors and divisors; on a GPU
     only compared ones are."""
-    if dtype not in _ROUNDED or (op in (ADD, SUB, MUL, DIV) and (rec.on_gpu or (op in (MUL, DIV) and at == 1))):
+    if dtype not in _ROUNDED or (op in (ADD, SUB, MUL, DIV) and (on_gpu or (op in (MUL, DIV) and at == 1))):
         return value
     return float(torch.tensor(value, dtype=dtype))
 
 
-def of_dtype(rec, op, at: int, t: torch.Tensor, dtype: torch.dtype) -> torch.Tensor | None:
+def of_dtype(rec, on_gpu: bool, op, at: int, t: torch.Tensor, dtype: torch.dtype) -> torch.Tensor | None:
     """A loaded operand, of no dimensions when it is wider than `dtype`; None when it cannot be told what torch does."""
     if t.dtype == dtype or torch.promote_types(t.dtype, dtype) == dtype:
         return t
-    if op in (ADD, SUB, MUL, DIV) and rec.on_gpu:
+    if op in (ADD, SUB, MUL, DIV) and on_gpu:
         return None  # rounded when it is on the GPU, not when it is on the host
     return t if op in (MUL, DIV) and at == 1 else HANDLERS[aten._to_copy.default](rec, aten._to_copy.default, (t,), {"dtype": dtype})
 
@@ -55,23 +55,23 @@ def compute(rec, operation, args, kwargs, op, operands=None, dims=0):
         t.dtype in _FLOATS if isinstance(t, torch.Tensor) else isinstance(t, (int, float)) for t in values)
     if not sayable:
         return refuse_all(rec, operation, args, kwargs)
-    dtype = common_dtype(values)
+    dtype, on_gpu = common_dtype(values), rec.storages.is_on_gpu(values)
     for i, t in enumerate(operands):
         if op == WHERE and i == 0:
             continue  # the condition
         if not isinstance(t, torch.Tensor):
-            operands[i] = constant(rec, op, i, float(t), dtype)
+            operands[i] = constant(on_gpu, op, i, float(t), dtype)
         elif rec.storages.is_loaded(t):
-            operands[i] = of_dtype(rec, op, i, t, dtype)
+            operands[i] = of_dtype(rec, on_gpu, op, i, t, dtype)
         elif (value := _known(t)) is None:
             return refuse_all(rec, operation, args, kwargs)
         else:
             operands[i] = float(torch.tensor(value, dtype=dtype))
             if operands[i] != value and value == value and t.dim() == 0 and op in (ADD, SUB, MUL, DIV):
-                operands[i] = constant(rec, op, i, value, dtype) if not rec.on_gpu else None
+                operands[i] = constant(False, op, i, value, dtype) if not on_gpu else None
         if operands[i] is None:
             return refuse_all(rec, operation, args, kwargs, _AMBIGUOUS)
-    if op == DIV and rec.on_gpu and not isinstance(operands[1], torch.Tensor):
+    if op == DIV and on_gpu and not isinstance(operands[1], torch.Tensor):
         if operands[1] == 0:
             return refuse_all(rec, operation, args, kwargs)
         op, operands = MUL, [operands[0], float(1 / torch.tensor(operands[1], dtype=torch.float32))]  # as CUDA's does
