@@ -3,7 +3,7 @@
 """Cold starts of public loaders and of loadplan on one GPU: the same files, the same state of the caches, every byte on
 the device, from open to the last byte, set-up of pinned memory included, CUDA context and imports left out.
 
-    cold_peers.py --tools DIR --seconds N [--layers L] [--experts E] [--part E] [--scratch DIR] [--out FILE]
+    cold_peers.py --tools DIR --seconds N [--layers L] [--experts E] [--part E] [--states LIST] [--scratch DIR] [--out FILE]
 
 DIR holds loadplan, make_checkpoint, record_copies and bench_cold. The checkpoint is that of `make_checkpoint --kind
 nvfp4`: one tensor for each expert's projection, block scales and scalars beside it; on the disk one layer of --part
@@ -178,6 +178,7 @@ class Bench:
     def __init__(self, a):
         self.a = a
         self.end = time.monotonic() + a.seconds
+        self.rows = [r for r in ROWS if r[0] in a.states.split(",")]
         self.out = open(a.out, "w") if a.out else None
         self.seconds = {}
         self.sums = {}
@@ -210,14 +211,17 @@ class Bench:
                            stdout=subprocess.DEVNULL)
 
     def set_up(self):
-        for loader in DISK:
+        states = {state for state, _ in self.rows}
+        for loader in DISK if "disk" in states else ():
             self.make(self.folder("disk", loader), 1, self.a.part)
-        self.make(self.folder("cache", None), self.a.layers, self.a.experts)
-        self.make(self.folder("tmpfs", None), self.a.layers, self.a.experts)
-        self.record(self.folder("cache", None), "")
-        self.record(self.folder("disk", "loadplan"), "part.")
+        for state in sorted(states - {"disk"}):
+            self.make(self.folder(state, None), self.a.layers, self.a.experts)
+            self.record(self.folder(state, None), "")
+        if "disk" in states:
+            self.record(self.folder("disk", "loadplan"), "part.")
         subprocess.run(["sync"], check=True)
-        self.read(self.files("tmpfs", None))
+        if "tmpfs" in states:
+            self.read(self.files("tmpfs", None))
 
     def ours(self, state, mode, sums):
         trace = f"{self.a.scratch}/{'part.' if state == 'disk' else ''}{mode}.lpt"
@@ -267,7 +271,7 @@ class Bench:
 
     def round(self, number):
         """One process for each row and loader; loadplan first where results are compared, else in turn."""
-        for state, mode in ROWS:
+        for state, mode in self.rows:
             if mode == ROWS[0][1] and state == "cache":
                 self.read(self.files("cache", None))
             loaders = list(DISK) if state == "disk" else ["loadplan", *PEERS]
@@ -277,7 +281,7 @@ class Bench:
                 self.run(state, mode, loader, sums=number == 0 and (mode == "fused" or state == "tmpfs"))
 
     def table(self):
-        for state, mode in ROWS:
+        for state, mode in self.rows:
             row = {l: s for (st, m, l), s in self.seconds.items() if (st, m) == (state, mode)}
             if "loadplan" not in row or len(row) == 1:
                 continue
@@ -300,6 +304,7 @@ def main():
     p.add_argument("--experts", type=int, default=256)
     p.add_argument("--part", type=int, default=64)
     p.add_argument("--slow", type=float, default=1.0)
+    p.add_argument("--states", default="cache,tmpfs,disk")
     p.add_argument("--scratch", default="/tmp/cold_peers")
     p.add_argument("--memory", default="/dev/shm/cold_peers")
     p.add_argument("--verbose", action="store_true", help="print every run")
