@@ -12,7 +12,7 @@ SCRIPTS = $(shell git ls-files -co --exclude-standard '*.sh') .ci/setup .ci/run
 .PHONY: all setup test check-asan check-tsan check-valgrind fuzz test-aarch64 coverage test-torch test-vllm demo lint analyse format install clean help
 
 all: $(BUILD)/build.ninja ## build; the program is build/loadplan
-	@cmake --build $(BUILD) -j $(JOBS) --target loadplan loadplan_shared
+	@cmake --build $(BUILD) -j $(JOBS) --target product
 
 $(BUILD)/build.ninja: | setup
 	@cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=$(TYPE) -DCMAKE_INSTALL_PREFIX=$(PREFIX) \
@@ -129,7 +129,7 @@ format: ## rewrite the sources by .clang-format
 	@clang-format -i $(SOURCES)
 
 install: $(BUILD)/build.ninja ## install program, library, headers below PREFIX
-	@cmake --build $(BUILD) -j $(JOBS)
+	@cmake --build $(BUILD) -j $(JOBS) --target product
 	@cmake --install $(BUILD) --prefix $(abspath $(PREFIX))
 
 clean: ## remove the build folder

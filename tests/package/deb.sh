@@ -45,7 +45,8 @@ done
 test -e "$work/root/usr/share/bash-completion/completions/loadplan"
 test -e "$work/root/usr/share/zsh/vendor-completions/_loadplan"
 test -e "$work/root/usr/share/fish/vendor_completions.d/loadplan.fish"
-if find "$work/root/usr/share" -path '*man1*' | grep -q .; then
+if command -v scdoc >/dev/null; then
+    test -e "$work/root/usr/share/man/man1/loadplan.1"
     test -e "$work/root/usr/share/man/man3/lp_bind.3"
 fi
 echo "three packages, used after unpacking"
