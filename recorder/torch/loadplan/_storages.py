@@ -63,6 +63,7 @@ class Memory:
     it is ever used; one that is says that something read a stand-in which no operation shows."""
 
     _CHUNK = 1 << 30
+    _NEWEST = 8 << 20  # looking at a gibibyte takes some milliseconds
     _FLAGS = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000)
 
     def __init__(self):
@@ -117,9 +118,12 @@ class Memory:
         """Offsets of the pages of [begin, begin + size) that somebody read or wrote."""
         count = -(-size // mmap.PAGESIZE)
         state = c.create_string_buffer(count)
-        if count == 0 or self._mincore(c.c_void_p(begin), c.c_size_t(size), state) != 0 or not any(state.raw):
+        if count == 0 or self._mincore(c.c_void_p(begin), c.c_size_t(size), state) != 0:
             return []
-        return [i * mmap.PAGESIZE for i, used in enumerate(state.raw) if used & 1]
+        pages, raw, at = [], state.raw, -1
+        while (at := raw.find(b"\1", at + 1)) >= 0:
+            pages.append(at * mmap.PAGESIZE)
+        return pages
 
     def was_read(self, storage: torch.UntypedStorage) -> bool:
         """Whether something read this stand-in since the last call."""
@@ -133,17 +137,19 @@ class Memory:
         return True
 
     def read_unseen(self, everywhere: bool = False) -> list[torch.UntypedStorage]:
-        """The stand-ins of the newest chunk, or of all, that something read since the last call."""
+        """The stand-ins in the newest memory, or everywhere, that something read since the last call."""
         if self._mincore is None or self._map is None:
             return []
         found = []
         for begin, (chunk, starts, storages) in self._chunks.items():
-            if (everywhere or chunk is self._map) and starts:
-                size = starts[-1] + storages[-1].nbytes()
-                pages = self._used_pages(begin, size)
-                found += [storages[i] for i in sorted({bisect.bisect_right(starts, page) - 1 for page in pages})]
-                if pages:
-                    chunk.madvise(mmap.MADV_DONTNEED)
+            if not starts or not (everywhere or chunk is self._map):
+                continue
+            size = starts[-1] + storages[-1].nbytes()
+            lo = 0 if everywhere else max(size - self._NEWEST, 0) // mmap.PAGESIZE * mmap.PAGESIZE
+            pages = self._used_pages(begin + lo, size - lo)
+            found += [storages[i] for i in sorted({bisect.bisect_right(starts, lo + page) - 1 for page in pages})]
+            if pages:
+                chunk.madvise(mmap.MADV_DONTNEED)
         return found
 
 
