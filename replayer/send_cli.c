@@ -160,15 +160,19 @@ static lp_sync_mode mode_of(const char *text)
 
 int lp_cli_send(lp_cli *cli)
 {
+    const bool is_sliced = lp_cli_flag(cli, "sliced", false);
+    const char *mode = lp_cli_text(cli, "mode", is_sliced ? "sliced" : "packed");
     const char *from = lp_cli_text(cli, "from", NULL);
     sender s = {.plan = NULL};
     lp_sync_options o = {.is_sender = true,
-                         .mode = mode_of(lp_cli_text(cli, "mode", "packed")),
+                         .mode = mode_of(mode),
                          .no_content_id = !lp_cli_flag(cli, "content-id", true),
                          .platform = lp_cli_platform(cli)};
     int64_t servers = 1;
     if (from == NULL)
         return lp_cli_usage(cli, "what shall be sent? name it with --from PLACE");
+    if (is_sliced && o.mode != LP_SYNC_SLICED)
+        return lp_cli_usage(cli, "--sliced is --mode sliced, not --mode %s", mode);
     if (lp_cli_text(cli, "device", NULL) != NULL && lp_cli_ipc_path(from) == NULL &&
         !lp_cli_flag(cli, "sharded", false))
         return lp_cli_usage(cli, "--device goes with ipc:SOCKET or --sharded: folders are read by the host");

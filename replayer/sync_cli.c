@@ -12,6 +12,7 @@ static const lp_option send_options[] = {
     {"rendezvous", 0, "HOST:PORT", NULL, "where both sides meet: this host's address at sender 0"},
     {"mode", 0, "MODE", "packed|sliced|delta",
      "what travels: all, what each rank needs, what changed (default packed)"},
+    {"sliced", 0, NULL, NULL, "short for --mode sliced"},
     {"sharded", 0, NULL, NULL, "load the own rank of TRACE first, as a trainer does, and send only what it holds"},
     {"device", 0, "DEVICE", NULL,
      "where the memory behind ipc:SOCKET lies, or that of --sharded is taken: cpu (default) or cuda:N"},

@@ -25,6 +25,8 @@ for limit in 1 5 25 100; do # a busy machine may be late with the one that does 
     grep -q "did not come within $limit s" late.log && break
 done
 sed "s/within $limit s/within 1 s/" late.log
+echo "== two modes"
+loadplan send x.lpt --from ck --sliced --mode packed --rendezvous "$where" 2>&1 && echo "not refused"
 echo "== another checkpoint"
 meeting
 loadplan send x.lpt --from other --rendezvous "$where" --join-timeout 1 2>&1 && echo "not refused"

@@ -21,7 +21,7 @@ sync packed-small-buckets 2 1 --bucket 256
 sync packed-three-senders 1 3 --bucket 4KiB
 sync sliced 4 1 --mode sliced
 sync sliced-replicas 4 3 --mode sliced --bucket 1KiB
-sync sharded 4 2 --mode sliced --sharded
+sync sharded 4 2 --sliced --sharded
 sync sharded-to-one 1 2 --mode sliced --sharded --bucket 1KiB
 sync delta 2 2 --mode delta
 sync sharded-packed 4 2 --sharded
