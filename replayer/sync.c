@@ -237,8 +237,6 @@ static lp_status receive_frames(lp_sync *s, lp_plan *plan, lp_session *session, 
         return lp_sliced_receive(s, plan, &sink, err);
     if (s->is_delta[s->round.rank])
         return lp_delta_receive(s, plan, &sink, err);
-    if (s->mode == LP_SYNC_DELTA)
-        LP_TRY(lp_delta_watch(s, err));
     s->report.mode = LP_SYNC_PACKED;
     return lp_packed_receive(s, &sink, err);
 }

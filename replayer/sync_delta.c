@@ -203,30 +203,21 @@ static lp_status next_frame(comparison *c, int64_t *bytes, lp_error *err)
     return LP_OK;
 }
 
-lp_status lp_delta_announce(lp_sync *s, int64_t bytes, const lp_block **all, lp_error *err)
-{
-    uint8_t first[8];
-    lp_wire_put_i64(first, bytes);
-    return s->transport.gather(s->transport.context, first, sizeof first, all, err);
-}
-
 static lp_status send_changes(comparison *c, const int32_t *peer, int32_t peers, lp_error *err)
 {
     lp_sync *s = c->s;
-    const lp_block *all = NULL;
-    int64_t bytes = -1, sequence = 0;
+    int64_t bytes = 0, sequence = 0; /* the first frame says how long the second one is */
     lp_outflow out;
     lp_out_init(&out, s);
-    lp_status status = next_frame(c, &bytes, err);
-    if (status == LP_OK)
-        status = lp_delta_announce(s, bytes, &all, err);
+    lp_status status = LP_OK;
     while (status == LP_OK && bytes >= 0) {
         uint8_t *bucket = NULL;
         int64_t next_bytes = -1;
         status = lp_out_bucket(&out, &bucket, err);
         if (status != LP_OK)
             break;
-        memcpy(bucket, c->ahead, (size_t)bytes);
+        if (bytes > 0)
+            memcpy(bucket, c->ahead, (size_t)bytes);
         status = next_frame(c, &next_bytes, err);
         if (status == LP_OK)
             status = lp_out_send(&out, peer, peers, sequence++, bytes, next_bytes, err);
@@ -271,7 +262,7 @@ static bool is_shadow_of_use(const lp_sync *s)
 static lp_status send_from_host(lp_sync *s, const lp_sync_source *source, const int32_t *peer, int32_t peers,
                                 lp_error *err)
 {
-    comparison c = {.s = s, .source = source, .rule = lp_delta_rule_of(s->bucket)};
+    comparison c = {.s = s, .source = source, .rule = lp_delta_rule_of(s->bucket, s->shadow->share.bytes)};
     if (peers == 0)
         return fill_shadow(s, source, err);
     c.fresh = lp_allocate(s->alloc, (size_t)c.rule.stretch);
@@ -352,7 +343,8 @@ static lp_status receive_changes(application *a, lp_inflow *in, int64_t *next, i
         const int32_t other = lp_delta_turn(next, s->round.senders, sender);
         if (other >= 0)
             LP_TRY(lp_in_post(in, other, sequence[other]++, next[other], err));
-        LP_TRY(lp_delta_get_frame(payload, frame.bytes, s->catalogue, apply, a, err));
+        if (frame.bytes > 0)
+            LP_TRY(lp_delta_get_frame(payload, frame.bytes, s->catalogue, apply, a, err));
         sender = other;
     }
     return LP_OK;
@@ -368,27 +360,6 @@ static lp_status keep_rest(lp_sync *s, const lp_sync_sink *sink, lp_error *err)
     return LP_OK;
 }
 
-lp_status lp_delta_watch(lp_sync *s, lp_error *err)
-{
-    const lp_block *all = NULL;
-    for (int32_t i = s->round.senders; i < s->round.world; i++)
-        if (s->is_delta[i])
-            return lp_delta_announce(s, -1, &all, err);
-    return LP_OK;
-}
-
-lp_status lp_delta_first(lp_sync *s, int64_t *next, lp_error *err)
-{
-    const lp_block *all = NULL;
-    LP_TRY(lp_delta_announce(s, -1, &all, err));
-    for (int32_t i = 0; i < s->round.senders; i++) {
-        next[i] = all[i].bytes == 8 ? lp_wire_get_i64(all[i].data) : -2;
-        if (next[i] < -1)
-            return lp_fail(err, LP_E_CORRUPT, "sender %d does not say what it sends", i);
-    }
-    return LP_OK;
-}
-
 static lp_status receive_on_host(lp_sync *s, const lp_sync_sink *sink, lp_error *err)
 {
     const int32_t senders = s->round.senders;
@@ -398,9 +369,7 @@ static lp_status receive_on_host(lp_sync *s, const lp_sync_sink *sink, lp_error 
     int64_t *next = lp_allocate_zero(s->alloc, 2 * (size_t)senders * sizeof *next);
     if (next == NULL)
         return lp_fail_memory(err);
-    lp_status status = lp_delta_first(s, next, err);
-    if (status == LP_OK)
-        status = receive_changes(&a, &in, next, next + senders, err);
+    const lp_status status = receive_changes(&a, &in, next, next + senders, err);
     lp_in_free(&in);
     lp_release(s->alloc, next);
     return status;

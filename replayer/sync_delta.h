@@ -20,9 +20,12 @@ typedef struct lp_delta_rule {
     int64_t bucket;  /* most bytes of a frame */
     int64_t stretch; /* most bytes of a stretch, a multiple of 64 */
     int64_t window;  /* most that the records of a window and their ends take */
+    int64_t
+        reach; /* most stretches of a frame: several frames make an epoch, so that one is applied while others come */
 } lp_delta_rule;
 
-lp_delta_rule lp_delta_rule_of(int64_t bucket);
+/* share: bytes of all that the sender compares. */
+lp_delta_rule lp_delta_rule_of(int64_t bucket, int64_t share);
 
 /* Most bytes of a stretch of elements of so many bytes. */
 static inline int64_t lp_delta_most(const lp_delta_rule *r, int elem)
@@ -40,7 +43,7 @@ static inline int64_t lp_delta_room(int64_t bytes)
 /* Whether no window goes into a frame any more that holds so many bytes of records of `count` stretches. */
 static inline bool lp_delta_is_full(const lp_delta_rule *r, int64_t records, int64_t count)
 {
-    return records + 4 * count + 8 + r->window > r->bucket;
+    return count >= r->reach || records + 4 * count + 8 + r->window > r->bucket;
 }
 
 static inline int64_t lp_delta_frame_bytes(int64_t records, int64_t count)
@@ -85,11 +88,9 @@ struct lp_shadow {
 /* Whether the name is read by a receiver of changes, and by one that needs all of it. */
 bool lp_delta_is_read(const lp_sync *s, uint32_t name);
 bool lp_delta_is_whole(const lp_sync *s, uint32_t name);
-lp_status lp_delta_announce(lp_sync *s, int64_t bytes, const lp_block **all, lp_error *err);
-/* The sender of the next frame, in turns; -1: none has one. next: payload bytes by sender, -1 where there is none. */
+/* The sender of the next frame, in turns; -1: none has one. next: payload bytes by sender, -1 where there is none. The
+ * first frame of each is empty, and says how long its second one is. */
 int32_t lp_delta_turn(const int64_t *next, int32_t senders, int32_t last);
-/* Receivers: which frames come first, by sender. */
-lp_status lp_delta_first(lp_sync *s, int64_t *next, lp_error *err);
 
 /* ---- sync_delta_out.c: senders whose weights and shadow lie on a device ---- */
 

@@ -5,13 +5,16 @@
 #include "replayer/transport_wire.h"
 
 enum { TAIL = 8, ENTRY = 4, WINDOWS = 8 /* in a frame that is full */ };
+enum { FRAMES = 16 /* of an epoch, where elements are bytes */, LEAST = 16 /* stretches */ };
 
-lp_delta_rule lp_delta_rule_of(int64_t bucket)
+lp_delta_rule lp_delta_rule_of(int64_t bucket, int64_t share)
 {
     const int64_t most = (int64_t)LP_CHANGE_ELEMENTS * 8, room = bucket - TAIL - ENTRY - LP_CHANGE_HEAD - 7;
     lp_delta_rule r = {.bucket = bucket < 1 << 30 ? bucket : 1 << 30, .stretch = (room < most ? room : most) / 64 * 64};
     const int64_t one = lp_delta_room(r.stretch);
     r.window = r.bucket / WINDOWS > one ? r.bucket / WINDOWS : one;
+    const int64_t part = share / FRAMES > r.bucket ? share / FRAMES : r.bucket;
+    r.reach = part / lp_delta_most(&r, 1) > LEAST ? part / lp_delta_most(&r, 1) : LEAST;
     return r;
 }
 

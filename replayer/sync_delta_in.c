@@ -267,7 +267,8 @@ static lp_status receive_frames(lp_lane_in *in, int64_t *next, int64_t *sequence
         if (other >= 0)
             LP_TRY(lp_lane_in_post(in, 1 - k, other, next[other], err));
         LP_TRY(lp_lane_in_take(in, k, &frame, err));
-        LP_TRY(apply_frame(s, sender, k, frame.bytes, sink, err));
+        if (frame.bytes > 0)
+            LP_TRY(apply_frame(s, sender, k, frame.bytes, sink, err));
         LP_TRY(lp_lane_in_done(in, k, err));
         lp_sync_alive(s);
         sender = other;
@@ -288,12 +289,6 @@ lp_status lp_delta_apply(lp_sync *s, const lp_plan *plan, const lp_sync_sink *si
     int64_t *next = lp_allocate_zero(s->alloc, 2 * (size_t)s->round.senders * sizeof *next);
     lp_lane_in_open(&in, s, sink->stream);
     lp_status status = next == NULL ? lp_fail_memory(err) : prepare(s, plan, sink, err);
-    if (status == LP_OK)
-        status = lp_delta_first(s, next, err);
-    for (int32_t i = 0; i < s->round.senders && status == LP_OK; i++)
-        if (next[i] > s->bucket)
-            status = lp_fail(err, LP_E_CORRUPT, "sender %d announces a frame of %lld bytes for buckets of %lld", i,
-                             (long long)next[i], (long long)s->bucket);
     if (status == LP_OK)
         status = receive_frames(&in, next, next + s->round.senders, sink, err);
     status = lp_lane_in_close(&in, status, err);

@@ -71,7 +71,7 @@ static lp_status add_piece(lp_delta_list *l, const lp_delta_rule *rule, const lp
 
 lp_status lp_delta_list_make(lp_delta_list *l, const lp_sync *s, const lp_pieces *share, lp_error *err)
 {
-    const lp_delta_rule rule = lp_delta_rule_of(s->bucket);
+    const lp_delta_rule rule = lp_delta_rule_of(s->bucket, share->bytes);
     int64_t left = 0;
     *l = (lp_delta_list){.alloc = s->alloc};
     lp_status status = LP_OK;

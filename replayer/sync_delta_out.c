@@ -395,14 +395,16 @@ static lp_status end_batch(filling *f, uint64_t base, uint32_t *first, lp_error 
     return LP_OK;
 }
 
-/* How many windows fit in whatever changed in them and in those under way; what is put together first comes alone. */
-static int64_t room_for(const filling *f, int64_t records, int64_t count)
+/* How many windows fit, into a frame that began with stretch `first`, whatever changed in them and in those under way;
+ * what is put together first comes alone. */
+static int64_t room_for(const filling *f, int64_t records, uint32_t first)
 {
     const struct lp_device_shadow *d = f->d;
     const int64_t flying = f->window - f->done;
     int64_t room = 0;
     while (f->window + room < d->list.windows && flying + room < FLIGHT && room < BATCH &&
-           !lp_delta_is_full(&f->rule, records + (flying + room) * f->rule.window, count) &&
+           !lp_delta_is_full(&f->rule, records + (flying + room) * f->rule.window,
+                             (int64_t)d->list.window[f->window + room] - first) &&
            (room == 0 || (d->frame_of[f->window] < 0 && d->frame_of[f->window + room] < 0)))
         room++;
     return room;
@@ -420,7 +422,7 @@ static lp_status fill(filling *f, int k, int64_t *bytes, lp_error *err)
     LP_TRY(lp_lane_out_free(&f->out, k, f->s->lane->aside, err));
     for (;;) {
         const int64_t flying = f->window - f->done;
-        const int64_t room = room_for(f, (int64_t)(f->known - base), (int64_t)d->list.window[f->done] - first);
+        const int64_t room = room_for(f, (int64_t)(f->known - base), first);
         if (room == BATCH || (room > 0 && flying == 0))
             LP_TRY(start_batch(f, room, (uintptr_t)bucket - (uintptr_t)base, err));
         else if (flying > 0)
@@ -439,14 +441,12 @@ static lp_status fill(filling *f, int k, int64_t *bytes, lp_error *err)
 
 static lp_status send_frames(filling *f, const int32_t *peer, int32_t peers, lp_error *err)
 {
-    const lp_block *all = NULL;
-    int64_t bytes = -1;
-    LP_TRY(fill(f, 0, &bytes, err));
-    LP_TRY(lp_delta_announce(f->s, bytes, &all, err));
+    int64_t bytes = 0; /* of the first frame, which says how long the second one is */
     for (int64_t sequence = 0; bytes >= 0; sequence++) {
         const int k = (int)(sequence % 2);
         int64_t next = -1;
-        LP_TRY(lp_lane_out_start(&f->out, k, peer, peers, bytes, err));
+        if (bytes > 0)
+            LP_TRY(lp_lane_out_start(&f->out, k, peer, peers, bytes, err));
         LP_TRY(fill(f, 1 - k, &next, err));
         LP_TRY(lp_lane_out_announce(&f->out, k, peer, peers, sequence, bytes, next, err));
         bytes = next;
@@ -465,7 +465,10 @@ static lp_status fill_shadow(filling *f, lp_error *err)
 lp_status lp_device_shadow_send(lp_sync *s, const lp_sync_source *source, const int32_t *peer, int32_t peers,
                                 lp_error *err)
 {
-    filling f = {.s = s, .d = s->shadow->on, .packer = source->packer, .rule = lp_delta_rule_of(s->bucket)};
+    filling f = {.s = s,
+                 .d = s->shadow->on,
+                 .packer = source->packer,
+                 .rule = lp_delta_rule_of(s->bucket, s->shadow->share.bytes)};
     lp_status status = lp_lane_out_open(&f.out, s, err);
     if (status == LP_OK)
         status = prepare(f.d, s, source, err);

@@ -202,8 +202,6 @@ lp_status lp_sliced_receive(lp_sync *s, const lp_plan *plan, const lp_sync_sink 
 void lp_slices_free(struct lp_slices *slices);
 lp_status lp_delta_send(lp_sync *s, const lp_sync_source *source, lp_error *err);
 lp_status lp_delta_receive(lp_sync *s, const lp_plan *plan, const lp_sync_sink *sink, lp_error *err);
-/* What a receiver does that gets whole tensors while others get changes. */
-lp_status lp_delta_watch(lp_sync *s, lp_error *err);
 void lp_shadow_free(struct lp_shadow *shadow, const lp_alloc *alloc);
 void lp_shadow_release(lp_sync *s);                /* what of it lies on a device */
 void lp_applier_close(struct lp_applier *applier); /* NULL is allowed */
