@@ -95,6 +95,7 @@ void lp_sync_close(lp_sync *s)
     lp_sync_forget(s);
     lp_flow_release(s);
     lp_slices_free(s->slices);
+    lp_sync_shares_free(s);
     lp_shadow_free(s->shadow, s->alloc);
     lp_release(s->alloc, s);
 }
@@ -165,7 +166,12 @@ static lp_status send_frames(lp_sync *s, const lp_sync_source *source, lp_error 
 
 static lp_status send_epoch(lp_sync *s, const lp_sync_source *source, int64_t epoch, lp_error *err)
 {
-    lp_fact mine = {.is_sender = true, .mode = s->options.mode, .bucket = s->options.bucket, .wanted = epoch};
+    lp_fact mine = {.is_sender = true,
+                    .mode = s->options.mode,
+                    .bucket = s->options.bucket,
+                    .wanted = epoch,
+                    .gives_content = source->holds == NULL && !s->options.no_content_id};
+    lp_sync_shares_of(s, source);
     LP_TRY(lp_sync_agree(s, &mine, err));
     LP_TRY(lp_sync_content(s, source, err));
     if (s->mode != LP_SYNC_SLICED)

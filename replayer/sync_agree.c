@@ -10,8 +10,8 @@
 
 #include <stdio.h>
 
-enum { VERSION = 3, FIXED = 4 * 4 + 4 * 8 + 3 * 32 + LP_SYNC_GROUP };
-enum { IS_SENDER = 1, TAKES_DELTA = 2 };
+enum { VERSION = 3, FIXED = 4 * 4 + 5 * 8 + 3 * 32 + LP_SYNC_GROUP };
+enum { IS_SENDER = 1, TAKES_DELTA = 2, GIVES_CONTENT = 4 };
 
 int64_t lp_bitmap_bytes(const lp_sync *s)
 {
@@ -24,11 +24,6 @@ void lp_sync_forget(lp_sync *s)
     lp_release(s->alloc, s->facts_memory);
     lp_release(s->alloc, s->is_delta);
     lp_release(s->alloc, s->sum);
-    for (int32_t i = 0; i < s->share_count; i++)
-        lp_pieces_free(&s->share[i]);
-    lp_release(s->alloc, s->share);
-    s->share = NULL;
-    s->share_count = 0;
     s->fact = NULL;
     s->facts_memory = NULL;
     s->is_delta = NULL;
@@ -42,7 +37,8 @@ static lp_status put_fact(const lp_sync *s, const lp_fact *f, lp_text *out, lp_e
     const int64_t names = lp_checkpoint_count(s->catalogue);
     uint8_t row[FIXED] = {0};
     lp_wire_put_u32(row, VERSION);
-    lp_wire_put_u32(row + 4, (f->is_sender ? IS_SENDER : 0u) | (f->takes_delta ? TAKES_DELTA : 0u));
+    lp_wire_put_u32(row + 4, (f->is_sender ? IS_SENDER : 0u) | (f->takes_delta ? TAKES_DELTA : 0u) |
+                                 (f->gives_content ? GIVES_CONTENT : 0u));
     lp_wire_put_u32(row + 8, (uint32_t)f->mode);
     lp_wire_put_u32(row + 12, (uint32_t)names);
     lp_wire_put_i64(row + 16, f->bucket);
@@ -53,6 +49,7 @@ static lp_status put_fact(const lp_sync *s, const lp_fact *f, lp_text *out, lp_e
     memcpy(row + 80, f->catalogue, 32);
     memcpy(row + 112, f->set, 32);
     memcpy(row + 144, f->group, LP_SYNC_GROUP);
+    lp_wire_put_i64(row + 144 + LP_SYNC_GROUP, (int64_t)f->share_key);
     lp_text_add(out, (const char *)row, sizeof row);
     if (!f->is_sender) {
         lp_bits_put(f->used, names, out);
@@ -74,6 +71,8 @@ static lp_status get_fact(const lp_sync *s, int32_t rank, const lp_block *block,
     const uint32_t flags = lp_wire_get_u32(row + 4);
     *f = (lp_fact){.is_sender = (flags & IS_SENDER) != 0,
                    .takes_delta = (flags & TAKES_DELTA) != 0,
+                   .gives_content = (flags & GIVES_CONTENT) != 0,
+                   .share_key = (uint64_t)lp_wire_get_i64(row + 144 + LP_SYNC_GROUP),
                    .mode = (lp_sync_mode)lp_wire_get_u32(row + 8),
                    .bucket = lp_wire_get_i64(row + 16),
                    .seen = lp_wire_get_i64(row + 24),
@@ -234,6 +233,7 @@ lp_status lp_sync_agree(lp_sync *s, lp_fact *mine, lp_error *err)
     s->begin_ns = lp_clock_ns();
     mine->seen = s->seen;
     mine->held = s->held;
+    mine->share_key = s->share_key;
     memcpy(mine->lineage, s->lineage, 32);
     memcpy(mine->catalogue, s->catalogue_digest, 32);
     memcpy(mine->set, s->set, 32);

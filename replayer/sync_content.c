@@ -71,28 +71,26 @@ lp_status lp_sync_content(lp_sync *s, const lp_sync_source *source, lp_error *er
     const lp_block *all = NULL;
     lp_pieces share;
     lp_text rows;
-    bool is_known = true;
     lp_status status = LP_OK;
+    /* A sender with a part of the tensors cannot speak for the whole. */
+    for (int32_t i = 0; i < s->round.senders; i++)
+        if (!s->fact[i].gives_content)
+            return LP_OK;
     lp_pieces_init(&share, s->alloc);
     lp_text_init(&rows, s->alloc);
-    /* A sender with a part of the tensors cannot speak for the whole. */
-    const bool gives = source != NULL && source->holds == NULL && !s->options.no_content_id;
-    if (gives) {
-        lp_text_add(&rows, "1", 1);
+    if (source != NULL) {
         status = lp_sync_share(s, &share, s->round.rank, s->round.senders, NULL, NULL, err);
         if (status == LP_OK)
             status = sum_share(s, source, &share, &rows, err);
     }
     if (status == LP_OK)
         status = s->transport.gather(s->transport.context, rows.data, rows.bytes, &all, err);
-    for (int32_t i = 0; i < s->round.senders && status == LP_OK; i++)
-        is_known = is_known && all[i].bytes > 0;
-    if (status == LP_OK && is_known) {
+    if (status == LP_OK) {
         s->sum = lp_allocate_zero(s->alloc, ((size_t)lp_checkpoint_count(s->catalogue) + 1) * sizeof *s->sum);
         if (s->sum == NULL)
             status = lp_fail_memory(err);
         for (int32_t i = 0; i < s->round.senders && status == LP_OK; i++)
-            status = add_rows(s, &(lp_block){(const uint8_t *)all[i].data + 1, all[i].bytes - 1}, err);
+            status = add_rows(s, &all[i], err);
         if (status == LP_OK)
             status = make_id(s, err);
     }

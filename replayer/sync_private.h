@@ -28,6 +28,8 @@ typedef struct lp_fact {
     int64_t held;        /* receivers: the epoch whose bytes it holds; senders: that of the shadow; 0: none */
     uint8_t lineage[32]; /* agreement of that epoch */
     uint8_t catalogue[32], set[32];
+    uint64_t share_key; /* what its shares were made of; 0: they have to be made anew */
+    bool gives_content; /* senders: they speak for whole tensors */
     char group[LP_SYNC_GROUP];
     const uint8_t *used;  /* receivers, a bit for each name: it reads some of it */
     const uint8_t *whole; /* likewise: a delta has to bring all of it */
@@ -59,9 +61,7 @@ struct lp_sync {
     bool is_mismatch; /* all ranks found the same disagreement, so nobody has to be told */
     lp_fact *fact;    /* by rank; bitmaps are owned by facts_memory */
     uint8_t *facts_memory;
-    bool *is_delta;   /* by rank: a receiver that gets changes only */
-    lp_pieces *share; /* by sender, where senders hold parts; else NULL */
-    int32_t share_count;
+    bool *is_delta;    /* by rank: a receiver that gets changes only */
     lp_value_sum *sum; /* by name: what the senders' tensors add up to; NULL: not known */
     lp_sync_report report;
 
@@ -75,9 +75,12 @@ struct lp_sync {
     struct lp_sync_lane *lane; /* NULL: never used */
     bool uses_lane;            /* of the epoch: payloads of packed and sliced frames stay on the device */
 
-    struct lp_slices *slices;   /* schedule of sliced epochs, kept while ranks and plans stay the same */
-    struct lp_shadow *shadow;   /* of delta epochs */
-    struct lp_applier *applier; /* of delta epochs into a device */
+    lp_pieces *share; /* by sender, where senders hold parts; else NULL. Kept while ranks and plans stay the same */
+    int32_t share_count;
+    uint64_t share_key, share_serial; /* what they were made of; of a sender's source */
+    struct lp_slices *slices;         /* schedule of sliced epochs, kept while ranks and plans stay the same */
+    struct lp_shadow *shadow;         /* of delta epochs */
+    struct lp_applier *applier;       /* of delta epochs into a device */
 };
 
 /* ---- sync_agree.c ---- */
@@ -106,6 +109,9 @@ struct lp_holdings;
  * names. */
 lp_status lp_sync_share(const lp_sync *s, lp_pieces *out, int32_t index, int32_t count,
                         bool (*use)(void *context, uint32_t name), void *context, lp_error *err);
+/* Before ranks agree, by senders: forgets shares that were made of another source. */
+void lp_sync_shares_of(lp_sync *s, const lp_sync_source *source);
+void lp_sync_shares_free(lp_sync *s);
 /* Comes to shares of the names that some receiver reads; receivers give NULL. Then what of them one sender speaks for:
  * whole ranges, or pieces with steps where senders hold parts. */
 lp_status lp_sync_shares(lp_sync *s, const lp_sync_source *source, lp_error *err);

@@ -6,6 +6,7 @@
  */
 #include "replayer/sync_private.h"
 #include "replayer/sync_schedule.h"
+#include "replayer/sync_source.h"
 
 enum { LINE = 64 };
 
@@ -124,7 +125,60 @@ static lp_status deal_out(lp_sync *s, const lp_block *all, lp_requests *r, lp_er
     return status;
 }
 
-lp_status lp_sync_shares(lp_sync *s, const lp_sync_source *source, lp_error *err)
+void lp_sync_shares_free(lp_sync *s)
+{
+    for (int32_t i = 0; i < s->share_count; i++)
+        lp_pieces_free(&s->share[i]);
+    lp_release(s->alloc, s->share);
+    s->share = NULL;
+    s->share_count = 0;
+    s->share_key = 0;
+}
+
+/* 0: no two epochs are known to have the same. What is held whole needs no name. */
+static uint64_t serial_of(const lp_sync_source *source)
+{
+    return source->holds == NULL ? UINT64_MAX : source->packer != NULL ? source->packer->serial : 0;
+}
+
+void lp_sync_shares_of(lp_sync *s, const lp_sync_source *source)
+{
+    const uint64_t serial = serial_of(source);
+    if (serial == 0 || serial != s->share_serial)
+        s->share_key = 0;
+    s->share_serial = serial;
+}
+
+static uint64_t add_key(uint64_t key, const void *data, size_t bytes)
+{
+    const uint64_t pair[2] = {key, lp_hash(data, bytes)};
+    return lp_hash(pair, sizeof pair);
+}
+
+/* What shares depend on, beside what senders hold. */
+static uint64_t make_key(const lp_sync *s)
+{
+    uint64_t key = (uint64_t)s->round.senders;
+    for (int32_t i = 0; i < s->round.world; i++) {
+        const lp_fact *f = &s->fact[i];
+        key = add_key(key, f->set, sizeof f->set);
+        key = add_key(key, f->group, strlen(f->group));
+        if (f->used != NULL)
+            key = add_key(key, f->used, (size_t)lp_bitmap_bytes(s));
+    }
+    return key != 0 ? key : 1;
+}
+
+/* Whether every rank has shares of this key, so that nobody holds anything else than when they were made. */
+static bool are_made(const lp_sync *s, uint64_t key)
+{
+    for (int32_t i = 0; i < s->round.world; i++)
+        if (s->fact[i].share_key != key)
+            return false;
+    return true;
+}
+
+static lp_status make_shares(lp_sync *s, const lp_sync_source *source, lp_error *err)
 {
     const lp_block *all = NULL;
     bool is_whole = true;
@@ -150,6 +204,17 @@ lp_status lp_sync_shares(lp_sync *s, const lp_sync_source *source, lp_error *err
     }
     lp_requests_free(&r);
     return status;
+}
+
+lp_status lp_sync_shares(lp_sync *s, const lp_sync_source *source, lp_error *err)
+{
+    const uint64_t key = make_key(s);
+    if (are_made(s, key))
+        return LP_OK;
+    lp_sync_shares_free(s);
+    LP_TRY(make_shares(s, source, err));
+    s->share_key = key;
+    return LP_OK;
 }
 
 lp_status lp_sync_share_of(const lp_sync *s, lp_pieces *out, int32_t sender, bool (*use)(void *context, uint32_t name),

@@ -29,6 +29,7 @@ typedef struct world {
     bool is_apart;      /* messages go through another device than that of the plans */
     bool is_torn;       /* sender 0 fails in the middle of epoch 1 */
     bool finds_on_host; /* changes of weights on a device */
+    bool reopens;       /* senders that hold parts make a new source for epoch 3 */
     int fault_rank;     /* whose device fails, */
     int fault_at;       /* at this call after bind, from 1; 0: none does */
 } world;
@@ -46,10 +47,20 @@ typedef struct member {
     lp_sync_source source;
     lp_status status[4];
     lp_sync_report report[4];
+    int gathers, gathered[4]; /* so far; in each epoch */
     lp_error err;
 } member;
 
 static member members[RANKS_MOST];
+static lp_status (*plain_gather)(void *context, const void *mine, int64_t bytes, const lp_block **all, lp_error *err);
+
+static lp_status count_gather(void *context, const void *mine, int64_t bytes, const lp_block **all, lp_error *err)
+{
+    for (int i = 0; i < RANKS_MOST; i++)
+        members[i].gathers += members[i].local.context == context;
+    return plain_gather(context, mine, bytes, all, err);
+}
+
 static void *library;
 
 static void *entry(const char *name)
@@ -146,6 +157,10 @@ static lp_status send_one(member *m, lp_sync *s, int epoch)
 {
     if (m->w->is_sharded) {
         LP_TRY(load_member(m, &m->w->epoch[epoch], &m->err));
+        if (m->w->reopens && epoch == 3)
+            lp_sync_source_close(&m->source);
+        if (m->w->reopens && epoch == 3)
+            m->source = (lp_sync_source){.context = NULL};
         if (m->source.context == NULL)
             LP_TRY(lp_sync_source_plan(&m->source, m->plan, &m->err));
         return lp_sync_send(s, &m->source, 0, &m->report[epoch], &m->err);
@@ -176,11 +191,14 @@ static void *run_member(void *context)
     if (m->status[0] == LP_OK)
         m->status[0] =
             lp_sync_open(&s, w->over_host ? &m->local : &m->transport, is_sender ? w->trainer : w->server, &o, &m->err);
-    for (int e = 1; e <= w->epochs; e++)
+    for (int e = 1; e <= w->epochs; e++) {
+        const int before = m->gathers;
         if (m->status[e - 1] != LP_OK && !(w->is_torn && e == 2))
             m->status[e] = m->status[e - 1];
         else
             m->status[e] = is_sender ? send_one(m, s, e) : recv_one(m, s, e);
+        m->gathered[e] = m->gathers - before;
+    }
     lp_sync_close(s);
     lp_sync_source_close(&m->source);
     if (!w->over_host)
@@ -201,8 +219,11 @@ static void run_members(const world *w)
     lp_transport local[RANKS_MOST];
     pthread_t thread[RANKS_MOST];
     assert_ok(lp_transport_local(local, size, w->senders, 0, NULL, ERR));
-    for (int i = 0; i < size; i++)
+    for (int i = 0; i < size; i++) {
         members[i].local = local[i];
+        plain_gather = local[i].gather;
+        members[i].local.gather = count_gather;
+    }
     for (int i = 0; i < size; i++)
         assert_int_equal(pthread_create(&thread[i], NULL, run_member, &members[i]), 0);
     for (int i = 0; i < size; i++)
@@ -370,8 +391,14 @@ static void devices_send_what_they_hold(void **state)
                            .options = {.mode = (lp_sync_mode)mode, .bucket = senders == 2 ? 512 : 16384},
                            .load = LOADS[seed % 3],
                            .seed = seed};
+                w.reopens = seed % 2 == 0;
                 run_world(&w, 3, over_host ? "fetched" : "packed on the device");
                 seed++;
+                /* Who holds what is said once, and again of another source. */
+                for (int i = 0; mode == LP_SYNC_PACKED && i < senders + w.receivers; i++) {
+                    assert_int_equal(members[i].gathered[2], members[i].gathered[1] - 1);
+                    assert_int_equal(members[i].gathered[3], members[i].gathered[w.reopens ? 1 : 2]);
+                }
             }
 }
 
