@@ -35,11 +35,13 @@ static lp_status join_error(const lp_tcp *t, lp_error *err)
     return lp_fail(err, t->has_ended ? LP_E_INCOMPLETE : LP_E_PEER, "%s", t->reason);
 }
 
+/* At once where it goes at once: waking the other thread takes longer. */
 static bool tell(lp_tcp *t, lp_wire_type type, int32_t argument, const void *body, int64_t bytes)
 {
     const lp_wire_head head = {.type = type, .round = t->round.number, .argument = argument};
     const bool ok = lp_wire_put(&t->control, &head, body, bytes, NULL, 0);
-    lp_tcp_wake(t);
+    if (!lp_wire_flush(&t->control) || t->control.out_sent < t->control.out_bytes)
+        lp_tcp_wake(t);
     return ok;
 }
 
