@@ -4,7 +4,7 @@
 
 #include "replayer/transport_wire.h"
 
-enum { TAIL = 8, ENTRY = 4, WINDOWS = 8 /* in a frame that is full */ };
+enum { TAIL = 8, ENTRY = 4, WINDOWS = 16 /* in a frame that is full */ };
 enum { FRAMES = 16 /* of an epoch, where elements are bytes */, LEAST = 16 /* stretches */ };
 
 lp_delta_rule lp_delta_rule_of(int64_t bucket, int64_t share)

@@ -9,7 +9,8 @@
 
 #include <stdlib.h>
 
-enum { FLIGHT = 8, BATCH = FLIGHT / 2, STREAMS = 3, SHADOW_ALIGN = 16 }; /* windows, at most */
+enum { FLIGHT = 16, BATCH = 7, LEAST = 3 }; /* windows under way; of a launch; of one while another is under way */
+enum { STREAMS = 3, SHADOW_ALIGN = 16 };
 
 struct lp_device_shadow {
     const lp_nccl_device *device;
@@ -423,7 +424,7 @@ static lp_status fill(filling *f, int k, int64_t *bytes, lp_error *err)
     for (;;) {
         const int64_t flying = f->window - f->done;
         const int64_t room = room_for(f, (int64_t)(f->known - base), first);
-        if (room == BATCH || (room > 0 && flying == 0))
+        if (room >= LEAST || (room > 0 && flying == 0))
             LP_TRY(start_batch(f, room, (uintptr_t)bucket - (uintptr_t)base, err));
         else if (flying > 0)
             LP_TRY(end_batch(f, base, &first, err));
