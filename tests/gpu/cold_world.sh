@@ -46,7 +46,7 @@ together() {
     --vocab 1024 --shards 2 >/dev/null
 for layout in "--dp 2" "--tp 2"; do
     # shellcheck disable=SC2086 # two words
-    "$loadplan" record --checkpoint ck --loader dense $layout -q -o x.lpt
+    "$loadplan" record --checkpoint ck --loader dense $layout -q -f -o x.lpt
     "$loadplan" replay x.lpt --checkpoint ck -q -o want
     if together x.lpt ck -o got && cmp want/rank-00000.safetensors got/rank-00000.safetensors &&
         cmp want/rank-00001.safetensors got/rank-00001.safetensors; then
@@ -67,7 +67,7 @@ cat big/*.safetensors >/dev/null
 echo "pinned memory to one GPU $(python3 "$here/pinned_links.py" 1) GB/s, to both at a time $(python3 "$here/pinned_links.py" 2) GB/s"
 for layout in "--dp 2" "--tp 2"; do
     # shellcheck disable=SC2086 # two words
-    "$loadplan" record --checkpoint big --loader dense $layout -q -o big.lpt
+    "$loadplan" record --checkpoint big --loader dense $layout -q -f -o big.lpt
     for _ in 1 2; do
         together big.lpt big || failed=1
     done
