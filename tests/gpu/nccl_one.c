@@ -7,8 +7,9 @@
  * what a link can do.
  *
  *   NCCL_ONE_GBPS  what a message moves at most, 10^9 bytes a second; 0: as fast as it goes
- *   NCCL_ONE_LOG   path: when each group began and ended on the device, a line each: S or R (of its first message),
- *                  rank, messages, bytes of the first, ns of the GPU's clock; each communicator appends when it ends
+ *   NCCL_ONE_LOG   path, to which .0, .1 and so on are added by rank: when each group began and ended on the device, a
+ *                  line each: S or R (of its first message), rank, messages, bytes of the first, ns of the GPU's clock;
+ *                  each communicator appends when it ends
  *
  * Processes take turns on a GPU, so only threads of one process come to speed. A receiver's kernel is not begun before
  * its sender's is due, so that it does not hold the GPU while the other process waits for its turn.
@@ -178,7 +179,9 @@ EXPORT int ncclCommInitRankConfig(void **out, int size, lp_nccl_id id, int rank,
 
 static void write_log(const comm *c)
 {
-    FILE *f = fopen(getenv("NCCL_ONE_LOG"), "a");
+    char path[4096];
+    snprintf(path, sizeof path, "%s.%d", getenv("NCCL_ONE_LOG"), c->rank);
+    FILE *f = fopen(path, "a");
     for (int i = 0; f != NULL && i < c->logged && i < LOGGED; i++)
         fprintf(f, "%c %d %u %llu %llu %llu\n", c->log[i].kind, c->rank, c->log[i].count,
                 (unsigned long long)c->log[i].bytes, (unsigned long long)c->log[i].time[0],
@@ -263,7 +266,8 @@ static bool say_due(comm *c, bool is_send)
             continue;
         uint32_t *due = is_send ? &c->board->seat[peer][c->rank].due : &c->board->seat[c->rank][peer].due;
         const uint32_t number = is_send ? ++c->out_count[peer] : ++c->in_count[peer];
-        code = is_send ? write_value(c->stream, (CUdeviceptr)(uintptr_t)due, number, CU_STREAM_WRITE_VALUE_DEFAULT)
+        code = is_send ? write_value(c->stream, (CUdeviceptr)(uintptr_t)due, number,
+                                     CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER)
                        : wait_value(c->stream, (CUdeviceptr)(uintptr_t)due, number, CU_STREAM_WAIT_VALUE_GEQ);
     }
     return code == CUDA_SUCCESS;
