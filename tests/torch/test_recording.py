@@ -133,6 +133,22 @@ class Recording(unittest.TestCase):
             session.push_checkpoint(self.path)
         self.assertTrue(torch.equal(model.cache, torch.arange(4.0)))
 
+    def test_values_of_the_loaders_own(self):
+        """A table that the loader makes is not in the trace, and that is said; one that is as it was is nothing new."""
+        def load(model, name, w):
+            model.w.data.copy_(w)
+            model.table.copy_(torch.arange(4.0))
+            model.same.copy_(torch.arange(4.0))
+            model.doubled.mul_(2)
+        model = Model(load, w=torch.zeros(4))
+        for name in ("table", "same", "doubled"):
+            model.register_buffer(name, torch.zeros(4) if name == "table" else torch.arange(4.0))
+        self.checkpoint(w=torch.randn(4))
+        trace = loadplan.record(model.load_weights, self.path, model)
+        self.assertEqual(trace.initialised, ("table", "doubled"))
+        self.assertEqual([row["destination"] for row in trace.rows], ["w"])
+        self.assertEqual(model.doubled.tolist(), [0.0, 2.0, 4.0, 6.0])
+
     def test_index_buffer_steers_the_loader(self):
         def load(model, name, w):
             slot = int(model.expert_map[int(name)])

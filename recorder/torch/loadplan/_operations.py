@@ -200,8 +200,9 @@ def write(rec, dst: torch.Tensor, src: torch.Tensor) -> None:
     elif number is None:
         dst.copy_(src)
     elif storages.kind[number] == DESTINATION and not rec.can_fill(src) and not storages.is_loaded(dst):
-        if dst.device.type != "meta":
+        if dst.device.type != "meta" and not torch.equal(dst, src.expand(dst.shape).to(dst)):
             dst.copy_(src)  # known, not loaded: part of the tensor's initial value
+            storages.initialised.add(number)
     else:
         write_constant(rec, dst, src)
 
@@ -579,6 +580,7 @@ def refuse_all(rec, operation, args, kwargs, reason="is neither a view, a copy n
     given = tensors_of(args, kwargs)
     loaded = [t for t in given if storages.is_loaded(t)]
     if not loaded:
+        storages.initialised.update(number for t in written_by(operation, args, kwargs) if (number := storages.number_of(t)) is not None)
         return run(operation, args, kwargs)
     name = operation.name().removeprefix("aten::").partition(".")[0]
     written = written_by(operation, args, kwargs)

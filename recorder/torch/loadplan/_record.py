@@ -449,6 +449,8 @@ class Recording:
                 self.trace = Trace(handle.value)
                 self.trace.rebound = tuple(self.rebound)
                 self.trace.unrecorded = tuple(dict.fromkeys(self.storages.unrecorded))
+                self.trace.initialised = tuple(name for name, tensor in self._declared.items()
+                                               if self.storages.number_of(tensor) in self.storages.initialised)
                 for what in self.trace.unrecorded:
                     warnings.warn(f"a write is not in the trace: {what}", stacklevel=2)
         finally:

@@ -238,6 +238,7 @@ class Storages:
         self._error = Error()
         self._error_pointer = c.byref(self._error)
         self.refused = 0
+        self.initialised: set[int] = set()  # destinations that the loader itself gave values that are not in the trace
         self.unrecorded: list[str] = []  # what was neither recorded nor refused, as no name could be blamed
 
     def close(self) -> None:

@@ -110,6 +110,7 @@ class Trace:
         self.rebound: tuple[str, ...] = ()  # known where it was recorded: parameters that the loader replaced, whose
         #                                     addresses move; a replay writes to what stands there after such a load
         self.unrecorded: tuple[str, ...] = ()  # likewise: writes of which no name is the cause, and that are not in here
+        self.initialised: tuple[str, ...] = ()  # likewise: destinations that the loader gave values that are not in here
 
     @classmethod
     def open(cls, path: str | os.PathLike) -> "Trace":
@@ -204,4 +205,5 @@ def join(traces: Iterable[Trace]) -> Trace:
     joined = Trace(handle.value)
     joined.rebound = tuple(dict.fromkeys(name for t in traces for name in t.rebound))
     joined.unrecorded = tuple(what for t in traces for what in t.unrecorded)
+    joined.initialised = tuple(dict.fromkeys(name for t in traces for name in t.initialised))
     return joined

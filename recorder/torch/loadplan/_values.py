@@ -202,6 +202,7 @@ def in_place(functional):
                 rec.storages.is_loaded(t) for t in tensors_of(args, kwargs)):
             return run(operation, args, kwargs)
         if not any(rec.storages.is_loaded(t) for t in tensors_of(args, kwargs)):
+            rec.storages.initialised.add(rec.storages.number_of(args[0]))
             return run(operation, args, kwargs)  # an initial value
         made = HANDLERS[functional](rec, functional, args, kwargs)
         write(rec, args[0], made)

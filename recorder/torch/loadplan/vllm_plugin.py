@@ -84,7 +84,7 @@ def record_model(folder: str, model: torch.nn.Module, scope: dict, target: str =
         return record(load, folder, model, configuration=configuration + "\nprocessed=yes", **options)
     before = _python_state(model)
     trace = record(model.load_weights, folder, model, configuration=configuration, **options)
-    if _python_state(model) != before:  # a replay alone would leave that out: the header says so
+    if trace.initialised or _python_state(model) != before:  # a replay alone would leave that out: the header says so
         trace = record(model.load_weights, folder, model, configuration=configuration + "\npython_state=changed", **options)
     return trace
 
