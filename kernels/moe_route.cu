@@ -20,8 +20,8 @@
 namespace
 {
 
-constexpr int THREADS = 512, MOST_EXPERTS = 512, MOST_BLOCKS = LP_MOE_ROUTE_BLOCKS;
-constexpr int EARLY_ROUTES = 8;                         /* of a thread, asked for before the tokens are known */
+constexpr int THREADS = 1024, MOST_EXPERTS = 512, MOST_BLOCKS = LP_MOE_ROUTE_BLOCKS;
+constexpr int EARLY_ROUTES = 4;                         /* of a thread, asked for before the tokens are known */
 constexpr int64_t MANY_ROUTES = EARLY_ROUTES * THREADS; /* from here on they are counted first */
 constexpr int BATCH = 512;                              /* routes whose places are kept at once */
 constexpr int COLUMNS = 8, GROUP = 128, GROUP_THREADS = GROUP / COLUMNS; /* of x: a thread's, a scale's */
