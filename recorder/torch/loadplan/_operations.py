@@ -49,6 +49,11 @@ def tensors_of(args, kwargs) -> list[torch.Tensor]:
     return [x for x in tree_flatten((args, kwargs))[0] if isinstance(x, torch.Tensor)]
 
 
+def on_cpu(x):
+    """Constants that choose places may lie on a GPU; the numbers of elements lie here."""
+    return x.cpu() if isinstance(x, torch.Tensor) and x.device.type not in ("cpu", "meta") else x
+
+
 def on_meta(x):
     if isinstance(x, torch.Tensor):
         return torch.empty_strided(x.size(), x.stride(), dtype=x.dtype, device="meta")
@@ -282,7 +287,7 @@ def _put_(rec, operation, args, kwargs):
     n = dst.numel()
     numbers = torch.arange(n, n + src.numel()).reshape(src.shape)
     probe = torch.arange(n).reshape(dst.shape)
-    replaced = tree_map(lambda x: numbers if x is src else x, (args[1:], kwargs))
+    replaced = tree_map(lambda x: numbers if x is src else on_cpu(x), (args[1:], kwargs))
     operation(probe, *replaced[0], **replaced[1])
     to = (probe.reshape(-1) != torch.arange(n)).nonzero().reshape(-1)
     source = probe.reshape(-1)[to] - n
@@ -296,8 +301,9 @@ def put_constant(rec, operation, args, kwargs):
         return dst
     before = torch.zeros(dst.shape, dtype=dst.dtype)
     after = torch.ones(dst.shape, dtype=dst.dtype)
+    args, kwargs = tree_map(on_cpu, (args[1:], kwargs))
     for t in (before, after):
-        operation(t, *args[1:], **kwargs)
+        operation(t, *args, **kwargs)
     changed = (before.view(torch.uint8) == after.view(torch.uint8)).reshape(dst.numel(), -1).all(1)
     rows = before.view(torch.uint8).reshape(dst.numel(), -1)
     differs = (changed[1:] != changed[:-1]) | (rows[1:] != rows[:-1]).any(1)
@@ -501,7 +507,7 @@ _MOVED = {"gather": (0,), "take": (0,), "masked_select": (0,), "rot90": (0,), "p
 def _on_numbers(operation, args, kwargs, numbers):
     """The operation on the elements' numbers; in F64, which holds them as well, where it is not made for integers."""
     for kind in (torch.int64, torch.float64):
-        swap = lambda x: numbers[id(x)][1].to(kind) if isinstance(x, torch.Tensor) and id(x) in numbers else x  # noqa: E731
+        swap = lambda x: numbers[id(x)][1].to(kind) if isinstance(x, torch.Tensor) and id(x) in numbers else on_cpu(x)  # noqa: E731
         try:
             return operation(*tree_map(swap, args), **tree_map(swap, kwargs)).to(torch.int64)
         except (RuntimeError, NotImplementedError) as error:
