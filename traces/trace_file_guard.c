@@ -204,6 +204,7 @@ lp_status lp_trace_db_open(lp_trace_db *d, uint8_t *image, int64_t bytes, const 
 {
     *d = (lp_trace_db){.path = path};
     LP_TRY(check_head(d, image, bytes, err));
+    LP_TRY(lp_trace_check_cells(image, bytes, path, err));
     lp_status status;
     LP_TRY_GOTO(open_database(d, image, bytes, err), close);
     LP_TRY_GOTO(check_content(d, err), close);

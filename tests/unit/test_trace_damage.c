@@ -298,11 +298,48 @@ static void no_byte_inside_a_frame_is_believed(void **state)
     specimen_close(&s);
 }
 
+/* Each row of each page in turn states a length near 2^32 or 2^64: damage, and never a lack of memory. */
+static void no_length_of_a_row_is_believed(void **state)
+{
+    (void)state;
+    static const uint8_t length[][9] = {{0x8f, 0xff, 0xff, 0xff, 0x7e},
+                                        {0x8f, 0xff, 0xff, 0xf0, 0x00},
+                                        {0x90, 0x80, 0x80, 0x80, 0x10},
+                                        {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}};
+    lp_specimen s;
+    specimen_open(&s);
+    uint8_t *image = malloc((size_t)s.bytes);
+    int rows = 0;
+    assert_non_null(image);
+    for (int64_t page = 0; page < s.bytes; page += LP_TRACE_PAGE_BYTES) {
+        const uint8_t *head = s.image + page + (page == 0 ? 100 : 0);
+        const int cells = head[0] == 0x0d ? head[3] << 8 | head[4] : 0;
+        for (int i = 0; i < cells; i++, rows++) {
+            const int at = head[8 + 2 * i] << 8 | head[9 + 2 * i];
+            for (size_t k = 0; k < sizeof length / sizeof *length; k++) {
+                const int left = LP_TRACE_PAGE_BYTES - at, wanted = k == 3 ? 9 : 5;
+                lp_error err = {0};
+                lp_trace *t;
+                memcpy(image, s.image, (size_t)s.bytes);
+                memcpy(image + page + at, length[k], (size_t)(left < wanted ? left : wanted));
+                const lp_status status = open_whole(image, s.bytes, &t, &err);
+                if (status != LP_E_CORRUPT)
+                    fail_msg("page %d, row %d, length %d: %d %s", (int)(page / LP_TRACE_PAGE_BYTES) + 1, i, (int)k,
+                             status, err.text);
+            }
+        }
+    }
+    assert_true(rows > 20);
+    free(image);
+    specimen_close(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_value_of_a_column_is_believed),
         cmocka_unit_test(no_byte_inside_a_frame_is_believed),
+        cmocka_unit_test(no_length_of_a_row_is_believed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
