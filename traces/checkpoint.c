@@ -136,7 +136,7 @@ lp_status lp_checkpoint_add(lp_checkpoint *c, const lp_checkpoint_tensor *tensor
         return lp_fail(err, LP_E_ARGUMENT, "a tensor needs a name and a shape");
     const size_t name_bytes = strlen(tensor->name);
     if (!lp_utf8_is_valid(tensor->name, name_bytes, &bad) && memcmp(tensor->name + bad, "\xc0\x80", 2) == 0)
-        return lp_fail_at(err, LP_E_UNSUPPORTED, tensor->name, -1,
+        return lp_fail_at(err, LP_E_CORRUPT, tensor->name, -1,
                           "tensor '%.*s...' has a NUL in its name: this checkpoint cannot be recorded",
                           bad < 200 ? (int)bad : 200, tensor->name);
     if (!lp_utf8_is_valid(tensor->name, name_bytes, &bad))
