@@ -14,22 +14,21 @@ namespace
 constexpr int THREADS = 256, COLUMNS = MOE_QUANTISE_COLUMNS, BLOCK = 128; /* columns of a thread, of a scale */
 
 /* A warp does 512 columns of a token at a time: H is a multiple of 256, and eight lanes are all in or all out. */
-template <int KIND>
 __global__ void __launch_bounds__(THREADS) round_tokens(const __grid_constant__ lp_prefill_round_job job)
 {
-    constexpr int ELEMENT = prefill_element(KIND);
+    const int kind = job.kind;
     const int64_t tokens = *job.tokens < job.max_tokens ? *job.tokens : job.max_tokens;
     const int64_t pieces = job.hidden / COLUMNS, all = tokens * pieces;
     moe_let_next_start();
     for (int64_t i = blockIdx.x * static_cast<int64_t>(THREADS) + threadIdx.x; i < (all + 31) / 32 * 32;
          i += static_cast<int64_t>(gridDim.x) * THREADS) {
         const int64_t at = (i < all ? i : 0) * COLUMNS, k = at % job.hidden;
-        char *const row = static_cast<char *>(job.to) + at / job.hidden * job.hidden * ELEMENT;
-        if constexpr (KIND == LP_PREFILL_NV) {
+        char *const row = static_cast<char *>(job.to) + at / job.hidden * job.hidden * prefill_element(kind);
+        if (kind == LP_PREFILL_NV) {
             const uint4 *const from = reinterpret_cast<const uint4 *>(static_cast<const uint16_t *>(job.x) + at);
             if (i < all)
                 for (int half = 0; half < 2; half++)
-                    prefill_store_bf16(KIND, row, k + 8 * half, __ldg(from + half));
+                    prefill_store_bf16(kind, row, k + 8 * half, __ldg(from + half));
             continue;
         }
         uint4 codes;
@@ -44,38 +43,19 @@ __global__ void __launch_bounds__(THREADS) round_tokens(const __grid_constant__ 
             continue;
         if (at % BLOCK == 0)
             job.to_scale[at / BLOCK] = scale;
-        if constexpr (KIND == LP_PREFILL_FP8) {
+        if (kind == LP_PREFILL_FP8) {
             *reinterpret_cast<uint4 *>(row + k) = codes;
         } else {
-            prefill_store_codes(KIND, row, k, make_uint2(codes.x, codes.y));
-            prefill_store_codes(KIND, row, k + 8, make_uint2(codes.z, codes.w));
+            prefill_store_codes(kind, row, k, make_uint2(codes.x, codes.y));
+            prefill_store_codes(kind, row, k + 8, make_uint2(codes.z, codes.w));
         }
     }
-}
-
-template <int KIND> lp_status launch(const lp_prefill_round_job &job, void *stream, lp_error *err)
-{
-    const moe_launch launch(132 * 8, THREADS, 0, stream, false);
-    return moe_launched(cudaLaunchKernelEx(&launch.config, round_tokens<KIND>, job), "the rounding of tokens", err);
 }
 
 } // namespace
 
 extern "C" lp_status lp_prefill_round(const lp_prefill_round_job *job, void *stream, lp_error *err)
 {
-    switch (job->kind) {
-    case LP_PREFILL_FP8:
-        return launch<LP_PREFILL_FP8>(*job, stream, err);
-    case LP_PREFILL_MX:
-        return launch<LP_PREFILL_MX>(*job, stream, err);
-    case LP_PREFILL_NV:
-        return launch<LP_PREFILL_NV>(*job, stream, err);
-    case LP_PREFILL_MX_WIDE:
-        return launch<LP_PREFILL_MX_WIDE>(*job, stream, err);
-    case LP_PREFILL_BF16: /* never: x is read as it is */
-    case LP_PREFILL_FP8_WIDE:
-    case LP_PREFILL_CODES:
-        break;
-    }
-    return launch<LP_PREFILL_CODES>(*job, stream, err);
+    const moe_launch launch(132 * 8, THREADS, 0, stream, false);
+    return moe_launched(cudaLaunchKernelEx(&launch.config, round_tokens, *job), "the rounding of tokens", err);
 }
