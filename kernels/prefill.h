@@ -2,7 +2,8 @@
 /*
  * The path of many tokens an expert, between its host part and its kernels: 128 tokens are the first operand of a
  * product, 256 rows of weights the second. FP8 blocks and BF16 are read as they are; weights whose scales belong to
- * single rows are decoded on their way, once for 128 tokens, which is exact.
+ * single rows are decoded, which is exact: by each block for its tile of tokens, or once in a call, beside the
+ * products.
  */
 #ifndef LOADPLAN_PREFILL_H
 #define LOADPLAN_PREFILL_H
@@ -25,6 +26,9 @@ typedef enum lp_prefill_kind {
     LP_PREFILL_MX_WIDE = 6
 } lp_prefill_kind;
 
+/* Places for decoded tiles of weights: two for each of 132 blocks, one that it multiplies and one that is made. */
+enum { LP_PREFILL_PLACES = 264 };
+
 typedef struct lp_prefill_areas {
     lp_moe_routes routes;
     void *x;        /* [cap, H], rounded and in the order of K of the products; NULL: x is read as it was given */
@@ -34,9 +38,17 @@ typedef struct lp_prefill_areas {
     void *h;        /* [rows, I] in the order of prefill_operand.cuh */
     float *h_scale; /* of E4M3, or NULL */
     void *out;      /* BF16 [rows, H] */
+    /* Tiles of 256 rows of weights, and places for decoded ones; 0 where nothing is ever decoded ahead. */
+    int64_t tiles, places, place_bytes;
+    void *made;         /* [places, place_bytes] */
+    uint8_t *reference; /* [tiles, 256] */
 } lp_prefill_areas;
 
 lp_prefill_kind lp_prefill_kind_of(const lp_megamoe_shape *shape);
+
+/* Whether weights are decoded once a call into the workspace, and no longer by each block for its tile of tokens; for
+ * many tokens an expert, by tokens_bound. Changes no bit. */
+bool lp_prefill_decodes_ahead(const lp_megamoe_shape *shape);
 
 void lp_prefill_take(lp_moe_space *space, const lp_megamoe_shape *shape, lp_prefill_areas *areas);
 

@@ -12,10 +12,9 @@
 
 #include "kernels/number_formats.h"
 #include "kernels/prefill_feed.cuh"
+#include "kernels/prefill_store.cuh"
 #include "kernels/w4_codes.cuh"
 #include "layouts/layout_index.h"
-
-#include <cuda_fp16.h>
 
 /*
  * Fetches codes ahead of the decoding warps; by one lane. A step is 256 rows of 64 bytes of codes, 128 columns or 64 of
@@ -97,7 +96,7 @@ template <int KIND> struct prefill_code_feed {
  * its 128 columns those from 32 * (lane % 4) on.
  */
 constexpr int PREFILL_DECODERS = 7, PREFILL_GROUPS = (PREFILL_COLUMNS / 8 + PREFILL_DECODERS - 1) / PREFILL_DECODERS;
-constexpr int PREFILL_AHEAD = 3; /* groups whose codes are loaded at once */
+constexpr int PREFILL_AT_ONCE = 3; /* groups whose codes are loaded at once */
 
 __device__ __forceinline__ int prefill_decoder()
 {
@@ -160,20 +159,20 @@ __device__ __forceinline__ bool prefill_has_group(int i)
 
 /*
  * Visits the groups of eight rows of a decoding warp: `load(i, word, scale)` fetches the codes and the scale of group
- * i, `use(i, word, scale)` decodes them. The codes of PREFILL_AHEAD groups are on their way at once.
+ * i, `use(i, word, scale)` decodes them. The codes of PREFILL_AT_ONCE groups are on their way at once.
  */
 template <typename WORD, typename LOAD, typename USE> __device__ __forceinline__ void prefill_groups(LOAD load, USE use)
 {
 #pragma unroll
-    for (int first = 0; first < PREFILL_GROUPS; first += PREFILL_AHEAD) {
-        WORD word[PREFILL_AHEAD];
-        uint32_t scale[PREFILL_AHEAD];
+    for (int first = 0; first < PREFILL_GROUPS; first += PREFILL_AT_ONCE) {
+        WORD word[PREFILL_AT_ONCE];
+        uint32_t scale[PREFILL_AT_ONCE];
 #pragma unroll
-        for (int a = 0; a < PREFILL_AHEAD; a++)
+        for (int a = 0; a < PREFILL_AT_ONCE; a++)
             if (first + a < PREFILL_GROUPS && prefill_has_group(first + a))
                 load(first + a, word[a], scale[a]);
 #pragma unroll
-        for (int a = 0; a < PREFILL_AHEAD; a++)
+        for (int a = 0; a < PREFILL_AT_ONCE; a++)
             if (first + a < PREFILL_GROUPS && prefill_has_group(first + a))
                 use(first + a, word[a], scale[a]);
     }
@@ -260,16 +259,6 @@ __device__ __forceinline__ void prefill_decode_nv(int half, uint32_t codes, uint
         });
 }
 
-/* Two E4M3 codes times a scale, in BF16. */
-__device__ __forceinline__ uint32_t prefill_two_codes(uint32_t codes, float scale)
-{
-    uint32_t halves;
-    const uint16_t two = static_cast<uint16_t>(codes);
-    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(two));
-    const float2 value = __half22float2(reinterpret_cast<const __half2 &>(halves));
-    return prefill::bf16_pair(value.x * scale, value.y * scale);
-}
-
 __device__ __forceinline__ void prefill_store16(uint32_t at, uint32_t a, uint32_t b, uint32_t c, uint32_t d)
 {
     asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(at), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
@@ -310,12 +299,9 @@ __device__ __forceinline__ void prefill_hand_over_rows(prefill_raw<LP_PREFILL_MX
     for (int i = 0; i < PREFILL_GROUPS; i++) {
         const int group = prefill_decoder() + PREFILL_DECODERS * i;
         const uint32_t ballot = __ballot_sync(~0u, rows.rare >> i & 1);
-        if (!prefill_has_group(i))
-            continue;
-        if (lane == 0)
-            raw.rare[task % 4][group] = ballot;
-        if (lane % 4 == 0)
-            raw.reference[task % 4][8 * group + lane / 4] = static_cast<uint8_t>(rows.reference[i]);
+        if (prefill_has_group(i) && lane % 4 == 0)
+            raw.reference[task % 4][8 * group + lane / 4] =
+                static_cast<uint8_t>((ballot >> lane & 15) != 0 ? 0 : rows.reference[i]);
     }
 }
 
@@ -403,91 +389,6 @@ __device__ void prefill_feed_codes(const prefill_arguments &p, prefill_shared<KI
             }
         }
     }
-}
-
-/* ---- the multiplying warps' side of LP_PREFILL_MX ---- */
-
-/* A row of a tile of weights: where its codes and scales of a step are, in memory. */
-struct prefill_row_places {
-    const char *codes, *scales;
-    int64_t codes_step, scales_step;
-    __device__ prefill_row_places(const prefill_arguments &p, const prefill_task &task, int which, int row, int steps)
-    {
-        const int64_t columns = prefill_walk::columns_of(p, which), tile = task.expert * columns + task.n;
-        codes = p.codes[which] + tile * steps * (PREFILL_COLUMNS * 64) + (p.packed ? row * 64 : row * 64 * steps);
-        codes_step = p.packed ? PREFILL_COLUMNS * 64 : 64;
-        if (p.packed) {
-            scales = p.code_scale[which] + tile * steps * (PREFILL_COLUMNS * 4) + row * 4;
-            scales_step = PREFILL_COLUMNS * 4;
-        } else {
-            const int64_t rows = columns * PREFILL_COLUMNS;
-            scales =
-                p.code_scale[which] + 4 * (task.expert * steps * rows + task.n * PREFILL_COLUMNS + lp_scale_slot(row));
-            scales_step = 4 * rows;
-        }
-    }
-};
-
-/* One row of weights by one token, from memory; a warp does it, each lane four columns of each 128. */
-__device__ inline float prefill_row_by_token(const prefill_arguments &p, const prefill_task &task, int which, int row,
-                                             int64_t token)
-{
-    const int k = threadIdx.x % 32 * 4, steps = (which == 0 ? p.hidden : p.intermediate) / 128;
-    const prefill_row_places at(p, task, which, row, steps);
-    float sum = 0.0f;
-    for (int s = 0; s < steps; s++) {
-        const uint32_t codes = *reinterpret_cast<const uint16_t *>(at.codes + s * at.codes_step + k / 2);
-        const uint32_t exponent = *reinterpret_cast<const uint8_t *>(at.scales + s * at.scales_step + k / 32);
-        const int64_t place = prefill_operand_byte(token, s * 128 + prefill_place(LP_PREFILL_MX, k), steps * 128);
-        const uint32_t x = __ldcg(reinterpret_cast<const unsigned *>(p.tokens[which] + place));
-        float part = 0.0f;
-        for (int i = 0; i < 4; i++)
-            part += lp_e2m1_value(codes >> (4 * i)) * lp_e4m3_value(x >> (8 * i) & 0xff);
-        part *= __ldcg(p.token_scale[which] + prefill_scale_index(token, s, steps));
-        sum += exponent == 255 ? __int_as_float(0x7fffffff) : ldexpf(part, static_cast<int>(exponent) - 127);
-    }
-    for (int d = 16; d > 0; d /= 2)
-        sum += __shfl_xor_sync(~0u, sum, d);
-    return sum;
-}
-
-/* Rows whose scales E5M2 cannot hold: their sums are made again, in FP32. Trained weights have none. */
-__device__ inline void prefill_redo_rows(const prefill_arguments &p, const uint32_t *rare, const prefill_task &task,
-                                         int which, float (&sum)[128])
-{
-    const int group = threadIdx.x / 128, lane = threadIdx.x % 32, first = group * 64 + threadIdx.x % 128 / 32 * 16;
-    for (int row = 0; row < PREFILL_COLUMNS; row++) {
-        if ((rare[row / 8] >> (row % 8 * 4) & 15) == 0)
-            continue;
-        for (int t = 0; t < 16 && first + t < task.rows; t++) {
-            const float value = prefill_row_by_token(p, task, which, row, task.row + first + t);
-            const bool mine = lane == t % 8 * 4 + row % 8 / 2;
-            const int place = row / 8 * 4 + t / 8 * 2 + row % 2;
-#pragma unroll
-            for (int i = 0; i < 128; i++)
-                if (mine && i == place)
-                    sum[i] = value;
-        }
-    }
-}
-
-/* Sums so far are in units of the rows' references. */
-__device__ __forceinline__ void prefill_scale_rows(const prefill_arguments &p, const prefill_raw<LP_PREFILL_MX> &raw,
-                                                   const prefill_task &task, int number, int which, float (&sum)[128])
-{
-    const int lane = threadIdx.x % 32, q = lane % 4;
-    const uint8_t *const reference = raw.reference[number % 4];
-#pragma unroll
-    for (int j = 0; j < 32; j++) {
-        const uint32_t two = *reinterpret_cast<const uint16_t *>(reference + 8 * j + 2 * q);
-        const float even = __uint_as_float((two & 0xff) << 23), odd = __uint_as_float(two >> 8 << 23);
-        sum[4 * j] *= even;
-        sum[4 * j + 1] *= odd;
-        sum[4 * j + 2] *= even;
-        sum[4 * j + 3] *= odd;
-    }
-    if (__any_sync(~0u, raw.rare[number % 4][lane] != 0))
-        prefill_redo_rows(p, raw.rare[number % 4], task, which, sum);
 }
 
 #endif

@@ -3,7 +3,7 @@
 #ifndef LOADPLAN_PREFILL_FEED_CUH
 #define LOADPLAN_PREFILL_FEED_CUH
 
-#include "kernels/prefill_tile.cuh"
+#include "kernels/prefill_ring.cuh"
 
 #include <cuda.h>
 
@@ -65,11 +65,12 @@ template <int KIND> __device__ void prefill_ask_ahead(const prefill_arguments &p
     }
 }
 
-/* One piece of a task's tokens and their scales; waits for the stage. By one thread. */
+/* One piece of a task's tokens and their scales, and `more` bytes that are copied besides; waits for the stage. By one
+ * thread. */
 template <int KIND>
 __device__ __forceinline__ void
 prefill_feed_piece(const prefill_arguments &p, prefill_shared<KIND> &sm, const prefill_ring<prefill_stages(KIND)> &ring,
-                   const prefill_task &task, int which, int k, int pieces, uint32_t rank)
+                   const prefill_task &task, int which, int k, int pieces, uint32_t rank, uint32_t more = 0)
 {
     using namespace hopper;
     using namespace prefill;
@@ -80,7 +81,7 @@ prefill_feed_piece(const prefill_arguments &p, prefill_shared<KIND> &sm, const p
     const int64_t block = task.row / PREFILL_ROWS;
     const char *const piece = p.tokens[which] + (block * pieces + k) * PREFILL_PIECE;
     barrier_wait(shared_address(&sm.empty[ring.stage]), ring.phase ^ 1);
-    barrier_expect(bar, bytes + (SCALED ? PREFILL_SCALE_BYTES : 0));
+    barrier_expect(bar, more + bytes + (SCALED ? PREFILL_SCALE_BYTES : 0));
     if (!task.share_tokens || prefill_is_solo(p, sm.tables))
         bulk_load(to, piece, bytes, bar);
     else if (rank == 1)
@@ -98,8 +99,7 @@ __device__ __forceinline__ void prefill_wait_for_h(const prefill_arguments &p, c
                                                    const prefill_task &task)
 {
     const int32_t *const flag = p.ready + tables.tiles[task.expert] + task.m;
-    while (hopper::load_acquire(flag) < PREFILL_WARPS * prefill_walk::columns_of(p, 0))
-        ;
+    prefill::wait_for_count(flag, PREFILL_WARPS * prefill_walk::columns_of(p, 0));
     hopper::proxy_fence();
 }
 
@@ -118,6 +118,48 @@ __device__ void prefill_feed_tokens(const prefill_arguments &p, prefill_shared<K
                 prefill_wait_for_h(p, sm.tables, task);
             for (int k = 0; k < pieces; k++, ring.next())
                 prefill_feed_piece(p, sm, ring, task, which, k, pieces, rank);
+        }
+    }
+}
+
+/* Weights that were decoded ahead, and tokens: pieces of 256 rows as a stage holds them. By one thread. */
+template <int KIND>
+__device__ void prefill_feed_made(const prefill_arguments &p, prefill_shared<KIND> &sm, int pieces1, int pieces2,
+                                  uint32_t rank)
+{
+    using namespace hopper;
+    using namespace prefill;
+    constexpr uint32_t HALF = PREFILL_WEIGHT_BYTES / 2;
+    prefill_ring<prefill_stages(KIND)> ring;
+    int tasks = 0;
+    for (int which = 0; which < 2; which++) {
+        const int pieces = which == 0 ? pieces1 : pieces2;
+        prefill_walk walk(p, sm.tables, which, static_cast<int>(rank));
+        prefill_task task;
+        for (; walk.next(task); tasks++) {
+            const char *from = p.made;
+            int number = 0;
+            if (!task.idle) {
+                number = prefill_number(p, sm.tables, which, task.expert, task.n);
+                prefill_wait_made(p, number);
+                from = prefill_place_of(p, number);
+            }
+            if (which == 1)
+                prefill_wait_for_h(p, sm.tables, task);
+            for (int k = 0; k < pieces; k++, ring.next(), from += PREFILL_WEIGHT_BYTES) {
+                const uint32_t bar = shared_address(&sm.full[ring.stage]);
+                const uint32_t to = shared_address(sm.weight[ring.stage]);
+                const bool refers = prefill_is_mx(KIND) && k == 0 && !task.idle;
+                prefill_feed_piece(p, sm, ring, task, which, k, pieces, rank,
+                                   task.idle ? 0 : PREFILL_WEIGHT_BYTES + (refers ? PREFILL_COLUMNS : 0));
+                if (refers)
+                    bulk_load(shared_address(sm.making.reference[tasks % (2 * prefill_stages(KIND))]),
+                              p.reference + static_cast<int64_t>(number) * PREFILL_COLUMNS, PREFILL_COLUMNS, bar);
+                if (!task.share_tokens)
+                    bulk_load_multicast(to + rank * HALF, from + rank * HALF, HALF, bar, 3);
+                else if (!task.idle)
+                    bulk_load(to, from, PREFILL_WEIGHT_BYTES, bar);
+            }
         }
     }
 }

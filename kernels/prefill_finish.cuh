@@ -183,7 +183,7 @@ __device__ __forceinline__ void prefill_finish_h(const prefill_arguments &p, pre
                 const int low_place = prefill_place(KIND, 8 * j) % 64 + prefill_place(KIND, 2 * q),
                           high_place = prefill_place(KIND, 8 * j) % 64 + prefill_place(KIND, 2 * q + 1);
                 const uint32_t to = at + low_place / 8 * 128 + low_place % 8 * 2;
-                if constexpr (KIND == LP_PREFILL_NV || KIND == LP_PREFILL_MX_WIDE) {
+                if constexpr (prefill_is_nv(KIND) || KIND == LP_PREFILL_MX_WIDE) {
                     const uint32_t next = at + high_place / 8 * 128 + high_place % 8 * 2;
                     const bool rounds = KIND == LP_PREFILL_MX_WIDE;
                     const uint32_t first =

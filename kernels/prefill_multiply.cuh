@@ -72,7 +72,7 @@ __device__ __forceinline__ void prefill_start(float (&part)[32], uint64_t tokens
     for (int i = first; i < first + Count; i++) {
         if (KIND == LP_PREFILL_FP8)
             mma_e4m3_n64(part, tokens + 16 * i, weights + 2 * i, i > first);
-        else if (KIND == LP_PREFILL_MX)
+        else if (prefill_is_mx(KIND))
             mma_e4m3_e5m2_n64(part, tokens + 16 * i, weights + 2 * i, i > first);
         else
             mma_bf16_n64(part, tokens + 16 * i, weights + 2 * i, i > first);
@@ -147,8 +147,8 @@ struct prefill_factors {
 };
 
 /*
- * A stage of FP8 blocks: quarter by quarter of the weight rows, COLUMNS columns go into fresh sums, and are added to
- * the totals while the next are multiplied. `even` and `odd`: the factors of a quarter's groups of eight rows.
+ * A stage: quarter by quarter of the weight rows, COLUMNS bytes of K go into fresh sums, and are added to the totals
+ * while the next are multiplied. `even` and `odd`: the factors of a quarter's groups of eight rows.
  */
 template <int KIND, int COLUMNS, int QUARTERS>
 __device__ __forceinline__ void prefill_multiply_stage(float (&sum)[128], const prefill_operands &at,
@@ -208,7 +208,7 @@ __device__ __forceinline__ void prefill_multiply_blocks(const prefill_arguments 
     }
 }
 
-/* Weights that are decoded, with scales of tokens: they leave registers for one quarter at a time. */
+/* Weights that are decoded, with scales of tokens. Blocks that decode them have registers for one quarter at a time. */
 template <int KIND>
 __device__ __forceinline__ void prefill_multiply_scaled(const prefill_arguments &p, prefill_shared<KIND> &sm,
                                                         prefill_ring<prefill_stages(KIND)> &ring,
@@ -220,11 +220,17 @@ __device__ __forceinline__ void prefill_multiply_scaled(const prefill_arguments 
     const uint32_t full = shared_address(sm.full), empty = shared_address(sm.empty);
     prefill_block_scales scales(p, task, which, pieces / PER_SCALE, prefill_has_blocks(KIND));
     float part[32];
+#pragma unroll 1
     for (int k = 0; k < pieces; k++, ring.next()) {
         const float2 block = prefill_has_blocks(KIND) ? scales.at(k / PER_SCALE) : make_float2(1.0f, 1.0f);
         barrier_wait(full + 8 * ring.stage, ring.phase);
         const prefill_factors by(sm, ring.stage, share, block);
         const prefill_operands at(sm, ring.stage, share);
+        if constexpr (prefill_is_ahead(KIND)) {
+            const float2 all[4] = {by.first, by.first, by.first, by.first};
+            prefill_multiply_stage<KIND, 128, 4>(sum, at, all, all, empty + 8 * ring.stage, solo);
+            continue;
+        }
         const float2 low_odd = which == 0 ? by.second : by.first, high_even = which == 0 ? by.first : by.second;
 #pragma unroll
         for (int n = 0; n < 4; n++) {

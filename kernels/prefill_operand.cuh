@@ -21,9 +21,23 @@ __host__ __device__ inline int64_t prefill_operand_byte(int64_t row, int64_t at,
            at % 128 / 16 * 128 + in_block % 8 * 16 + at % 16;
 }
 
+/* Added to an lp_prefill_kind in the kernels: weights are decoded ahead of the products, prefill_ahead.cuh. */
+constexpr int PREFILL_AHEAD = 8;
+__host__ __device__ constexpr bool prefill_is_ahead(int kind)
+{
+    return (kind & PREFILL_AHEAD) != 0;
+}
+__host__ __device__ constexpr bool prefill_is_mx(int kind) /* products of E4M3 tokens and E5M2 weights */
+{
+    return (kind & ~PREFILL_AHEAD) == LP_PREFILL_MX;
+}
+__host__ __device__ constexpr bool prefill_is_nv(int kind)
+{
+    return (kind & ~PREFILL_AHEAD) == LP_PREFILL_NV;
+}
 __host__ __device__ constexpr bool prefill_is_fp8(int kind) /* products of E4M3 tokens */
 {
-    return kind == LP_PREFILL_FP8 || kind == LP_PREFILL_MX;
+    return kind == LP_PREFILL_FP8 || prefill_is_mx(kind);
 }
 __host__ __device__ constexpr int prefill_element(int kind) /* bytes of a token's value */
 {
@@ -36,15 +50,15 @@ __host__ __device__ constexpr int prefill_element(int kind) /* bytes of a token'
  */
 __host__ __device__ inline int prefill_place(int kind, int k)
 {
-    return kind == LP_PREFILL_MX                                 ? w4_place(1, k)
-           : kind == LP_PREFILL_NV || kind == LP_PREFILL_MX_WIDE ? w4_place(2, k)
-                                                                 : k;
+    return prefill_is_mx(kind)                                 ? w4_place(1, k)
+           : prefill_is_nv(kind) || kind == LP_PREFILL_MX_WIDE ? w4_place(2, k)
+                                                               : k;
 }
 
 /* Sums of a kind are in units of this: E2M1 weights decoded to BF16 are 2^-8 of their value. */
 __host__ __device__ constexpr float prefill_unit(int kind)
 {
-    return kind == LP_PREFILL_NV || kind == LP_PREFILL_MX_WIDE ? 256.0f : 1.0f;
+    return prefill_is_nv(kind) || kind == LP_PREFILL_MX_WIDE ? 256.0f : 1.0f;
 }
 
 __host__ __device__ inline int64_t prefill_scale_index(int64_t row, int64_t block, int64_t blocks)

@@ -2,7 +2,7 @@
 /* The path of many tokens an expert: what it takes, and its workspace. */
 #include "kernels/prefill.h"
 
-enum { ROWS = 128, PACKED_ROUTES = 128 };
+enum { ROWS = 128, COLUMNS = 256, PACKED_ROUTES = 128 };
 
 /* The matrix unit keeps about 14 bits while it adds FP8 products. Over many columns of h that evens out; over few of
  * them a single code that flips shows, so they are multiplied as BF16 values. */
@@ -21,6 +21,36 @@ lp_prefill_kind lp_prefill_kind_of(const lp_megamoe_shape *shape)
         break;
     }
     return LP_PREFILL_CODES;
+}
+
+/* Routes of an expert above which weights are decoded ahead. Below it that takes longer than the products, and blocks
+ * are faster that decode for themselves. The most of an integer: never. */
+static int64_t ahead_routes(lp_prefill_kind kind)
+{
+    switch (kind) {
+    case LP_PREFILL_MX:
+        return 512;
+    case LP_PREFILL_NV:
+        return 384;
+    case LP_PREFILL_CODES:
+        return 320;
+    case LP_PREFILL_FP8:
+    case LP_PREFILL_BF16:
+    case LP_PREFILL_FP8_WIDE:
+    case LP_PREFILL_MX_WIDE:
+        break;
+    }
+    return INT32_MAX;
+}
+
+static bool is_ahead(const lp_megamoe_shape *shape, int64_t tokens)
+{
+    return tokens * shape->top_k > ahead_routes(lp_prefill_kind_of(shape)) * shape->experts;
+}
+
+bool lp_prefill_decodes_ahead(const lp_megamoe_shape *shape)
+{
+    return is_ahead(shape, shape->tokens_bound);
 }
 
 static bool takes(const lp_megamoe_shape *shape, lp_moe_family family)
@@ -46,7 +76,10 @@ void lp_prefill_take(lp_moe_space *space, const lp_megamoe_shape *shape, lp_pref
     const bool scaled = kind != LP_PREFILL_BF16 && kind != LP_PREFILL_NV;
     const int64_t byte = kind == LP_PREFILL_FP8 || kind == LP_PREFILL_MX ? 1 : 2;
     const bool as_given = kind == LP_PREFILL_BF16 || (kind == LP_PREFILL_FP8 && shape->x_dtype == LP_F8_E4M3);
-    lp_moe_take_routes(space, &areas->routes, shape->experts, routes, ROWS, ROWS, chunks);
+    areas->tiles = is_ahead(shape, shape->max_tokens) ? shape->experts * (inner / 128 + hidden / COLUMNS) : 0;
+    areas->places = areas->tiles < LP_PREFILL_PLACES ? areas->tiles : LP_PREFILL_PLACES;
+    areas->place_bytes = COLUMNS * (hidden > inner ? hidden : inner) * byte;
+    lp_moe_take_routes(space, &areas->routes, shape->experts, routes, ROWS, ROWS, 2 * (areas->tiles + chunks));
     areas->x = NULL;
     areas->x_scale = areas->h_scale = NULL;
     if (!as_given)
@@ -61,6 +94,8 @@ void lp_prefill_take(lp_moe_space *space, const lp_megamoe_shape *shape, lp_pref
     if (scaled)
         areas->h_scale = lp_moe_take(space, rows * (inner / 128), sizeof(float));
     areas->out = lp_moe_take(space, rows * hidden, 2);
+    areas->made = lp_moe_take(space, areas->places, areas->place_bytes);
+    areas->reference = lp_moe_take(space, areas->tiles, COLUMNS);
 }
 
 static int64_t workspace(const lp_megamoe_shape *shape)

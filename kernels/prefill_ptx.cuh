@@ -106,7 +106,40 @@ __device__ __forceinline__ void proxy_fence_shared()
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
+/* ---- copies by threads: to shared memory, in groups as a thread commits them ---- */
+
+__device__ __forceinline__ void copy16(uint32_t to, const void *from)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+__device__ __forceinline__ void copy4(uint32_t to, const void *from)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
+}
+__device__ __forceinline__ void copies_commit()
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+/* Until all of this thread's groups but the last `Left` are there. */
+template <int Left> __device__ __forceinline__ void copies_wait()
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(Left) : "memory");
+}
+
 /* ---- small things ---- */
+
+/* Until a counter in global memory has reached `enough`; what its writers released is there then. It is looked at
+ * without acquiring, which would throw the first-level cache away each time. */
+__device__ __forceinline__ void wait_for_count(const int *counter, int enough)
+{
+    while (hopper::load_acquire(counter) < enough) {
+        int seen;
+        do {
+            __nanosleep(64);
+            asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
+        } while (seen < enough);
+    }
+}
 
 template <int Registers> __device__ __forceinline__ void registers_more()
 {
@@ -115,6 +148,20 @@ template <int Registers> __device__ __forceinline__ void registers_more()
 template <int Registers> __device__ __forceinline__ void registers_less()
 {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Registers));
+}
+
+/* Loads that stay where they are written: ahead of what uses them. */
+__device__ __forceinline__ uint32_t load4(uint32_t address)
+{
+    uint32_t v;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(address));
+    return v;
+}
+__device__ __forceinline__ uint2 load8(uint32_t address)
+{
+    uint2 v;
+    asm volatile("ld.shared.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(address));
+    return v;
 }
 
 __device__ __forceinline__ void store_shared_u16(uint32_t address, uint16_t v)

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The path of many tokens an expert: its kernel, and the launches of a call. */
 #include "kernels/moe_tensor_map.cuh"
+#include "kernels/prefill_ahead.cuh"
 #include "kernels/prefill_decode.cuh"
 #include "kernels/prefill_feed.cuh"
 #include "kernels/prefill_finish.cuh"
 #include "kernels/prefill_multiply.cuh"
+#include "kernels/prefill_rare_rows.cuh"
 
 namespace
 {
@@ -17,7 +19,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(prefill_threads(KIND
 {
     using namespace hopper;
     using namespace prefill;
-    constexpr bool DECODES = prefill_decodes(KIND);
+    constexpr bool DECODES = prefill_decodes(KIND), IS_AHEAD = prefill_is_ahead(KIND);
     extern __shared__ __align__(1024) uint8_t memory[];
     prefill_shared<KIND> &sm = *reinterpret_cast<prefill_shared<KIND> *>(memory);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -25,8 +27,10 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(prefill_threads(KIND
     const int pieces1 = p.hidden * prefill_element(KIND) / 128, pieces2 = p.intermediate * prefill_element(KIND) / 128;
     if (threadIdx.x == 0) {
         for (int s = 0; s < prefill_stages(KIND); s++) {
-            barrier_init(shared_address(&sm.full[s]),
-                         DECODES ? PREFILL_DECODERS + 1 : 2); /* who fills the weights, and the tokens' feeder */
+            barrier_init(shared_address(&sm.full[s]), IS_AHEAD ? 1
+                                                      : DECODES
+                                                          ? PREFILL_DECODERS + 1
+                                                          : 2); /* who fills the weights, and the tokens' feeder */
             barrier_init(shared_address(&sm.empty[s]), 2 * PREFILL_WARPS); /* of both blocks */
         }
         if constexpr (DECODES)
@@ -36,7 +40,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(prefill_threads(KIND
             }
         barrier_init_done();
     }
-    if (warp == PREFILL_WARPS && lane == 0)
+    if (!IS_AHEAD && warp == PREFILL_WARPS && lane == 0)
         prefill_ask_ahead<KIND>(p, &map1, rank);
     moe_wait_for_inputs();
     moe_let_next_start();
@@ -51,6 +55,11 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(prefill_threads(KIND
                 prefill_decode(p, sm, pieces1, pieces2, rank);
             else if (lane == 0)
                 prefill_feed_codes(p, sm, &map1, &map2, pieces1, pieces2, rank);
+        } else if constexpr (IS_AHEAD) {
+            if (warp > PREFILL_WARPS)
+                prefill_decode_ahead(p, sm, warp - PREFILL_WARPS - 1);
+            else if (lane == 0)
+                prefill_feed_made(p, sm, pieces1, pieces2, rank);
         } else {
             if (warp == PREFILL_WARPS && lane == 0)
                 prefill_feed_weights(p, sm, &map1, &map2, pieces1, pieces2, rank);
@@ -74,9 +83,18 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(prefill_threads(KIND
                 prefill_multiply<KIND>(p, sm, ring, task, share, which, which == 0 ? pieces1 : pieces2, sum);
                 if (task.idle)
                     continue;
+                const uint8_t *reference = nullptr;
                 if constexpr (KIND == LP_PREFILL_MX)
+                    reference = sm.raw.reference[number % 4];
+                if constexpr (IS_AHEAD) {
+                    const int tile = prefill_number(p, sm.tables, which, task.expert, task.n);
+                    reference = sm.making.reference[number % (2 * prefill_stages(KIND))];
+                    if (threadIdx.x == 0)
+                        add_release(p.used + tile, 1);
+                }
+                if constexpr (prefill_is_mx(KIND))
                     if (!share.idle)
-                        prefill_scale_rows(p, sm.raw, task, number, which, sum);
+                        prefill_scale_rows(p, reference, task, which, sum);
                 if (which == 1) {
                     if (!share.idle)
                         prefill_finish_out<KIND>(p, sm, task, share, sum);
@@ -123,7 +141,7 @@ lp_status launch(const prefill_arguments &p, const void *l1, const void *l2, int
     constexpr int64_t BITS = prefill_row_bits(KIND);
     const int64_t experts = p.experts;
     CUtensorMap map1 = {}, map2 = {};
-    if (!p.packed) {
+    if (!p.packed && !prefill_is_ahead(KIND)) {
         LP_TRY(make_map(&map1, l1, experts * 2 * p.intermediate, p.hidden * BITS / 8, CODES, err));
         LP_TRY(make_map(&map2, l2, experts * p.hidden, p.intermediate * BITS / 8, CODES, err));
     }
@@ -134,8 +152,8 @@ lp_status launch(const prefill_arguments &p, const void *l1, const void *l2, int
     return moe_launched(cudaLaunchKernelEx(&launch.config, products<KIND>, p, map1, map2), "the projections", err);
 }
 
-lp_status launch_kind(lp_prefill_kind kind, const prefill_arguments &p, const void *l1, const void *l2, int blocks,
-                      void *stream, lp_error *err)
+lp_status launch_kind(int kind, const prefill_arguments &p, const void *l1, const void *l2, int blocks, void *stream,
+                      lp_error *err)
 {
     switch (kind) {
     case LP_PREFILL_FP8:
@@ -150,13 +168,25 @@ lp_status launch_kind(lp_prefill_kind kind, const prefill_arguments &p, const vo
         return launch<LP_PREFILL_FP8_WIDE>(p, l1, l2, blocks, stream, err);
     case LP_PREFILL_MX_WIDE:
         return launch<LP_PREFILL_MX_WIDE>(p, l1, l2, blocks, stream, err);
-    case LP_PREFILL_CODES:
-        break;
+    case LP_PREFILL_MX | PREFILL_AHEAD:
+        return launch<LP_PREFILL_MX | PREFILL_AHEAD>(p, l1, l2, blocks, stream, err);
+    case LP_PREFILL_NV | PREFILL_AHEAD:
+        return launch<LP_PREFILL_NV | PREFILL_AHEAD>(p, l1, l2, blocks, stream, err);
+    case LP_PREFILL_CODES | PREFILL_AHEAD:
+        return launch<LP_PREFILL_CODES | PREFILL_AHEAD>(p, l1, l2, blocks, stream, err);
+    default:
+        return launch<LP_PREFILL_CODES>(p, l1, l2, blocks, stream, err);
     }
-    return launch<LP_PREFILL_CODES>(p, l1, l2, blocks, stream, err);
 }
 
-lp_status run_route(const lp_moe_call *call, lp_prefill_kind kind, const lp_prefill_areas &areas, lp_error *err)
+/* At most, with the tokens that are bound to come. */
+int64_t token_tiles(const lp_megamoe_shape &s)
+{
+    return lp_moe_chunks_cap(s.tokens_bound * s.top_k, s.experts, PREFILL_ROWS);
+}
+
+lp_status run_route(const lp_moe_call *call, lp_prefill_kind kind, bool is_ahead, const lp_prefill_areas &areas,
+                    lp_error *err)
 {
     const lp_megamoe_shape &s = *call->shape;
     lp_moe_route_job job = {};
@@ -164,7 +194,7 @@ lp_status run_route(const lp_moe_call *call, lp_prefill_kind kind, const lp_pref
     job.experts = s.experts, job.hidden = s.hidden, job.top_k = s.top_k, job.max_tokens = s.tokens_bound;
     job.first_expert = s.first_expert;
     job.align = job.chunk_rows = PREFILL_ROWS;
-    job.sync_words = static_cast<int32_t>(lp_moe_chunks_cap(s.tokens_bound * s.top_k, s.experts, PREFILL_ROWS));
+    job.sync_words = static_cast<int32_t>(2 * areas.tiles + token_tiles(s));
     job.x_dtype = s.x_dtype, job.id_dtype = s.id_dtype;
     job.gather = LP_MOE_GATHER_NONE;
     job.x = call->io->x, job.topk_ids = call->io->topk_ids;
@@ -193,7 +223,8 @@ lp_status run_route(const lp_moe_call *call, lp_prefill_kind kind, const lp_pref
     return lp_prefill_gather(&gather, call->stream, err);
 }
 
-prefill_arguments arguments_of(const lp_moe_call *call, lp_prefill_kind kind, const lp_prefill_areas &areas)
+prefill_arguments arguments_of(const lp_moe_call *call, lp_prefill_kind kind, bool is_ahead,
+                               const lp_prefill_areas &areas)
 {
     const lp_megamoe_shape &s = *call->shape;
     const lp_megamoe_weights &w = *call->weights;
@@ -209,12 +240,16 @@ prefill_arguments arguments_of(const lp_moe_call *call, lp_prefill_kind kind, co
         p.code_scale[i] = static_cast<const char *>(scale[i]);
         p.packed = call->family == LP_MOE_PACKED;
     }
+    p.in_block = prefill_decodes(kind) && !is_ahead;
+    p.made = static_cast<char *>(areas.made), p.reference = areas.reference;
+    p.place_bytes = areas.place_bytes, p.places = static_cast<int>(areas.places);
+    p.made_groups = areas.routes.sync, p.used = p.made_groups + areas.tiles, p.ready = p.used + areas.tiles;
     p.h = static_cast<char *>(areas.h), p.h_scale = areas.h_scale;
     p.out = static_cast<uint16_t *>(areas.out);
     if (call->sink != nullptr)
         p.sink = *call->sink;
     p.count = areas.routes.count, p.start = areas.routes.start, p.row_route = areas.routes.row_route;
-    p.row_weight = areas.routes.row_weight, p.ready = areas.routes.sync;
+    p.row_weight = areas.routes.row_weight;
     p.l1_alpha = w.l1_alpha, p.l2_alpha = w.l2_alpha, p.l2_activation_scale = w.l2_activation_scale;
     p.l1_alpha_columns = w.l1_alpha_columns;
     p.weight_in_h = s.format != LP_NVFP4, p.fast = s.fast;
@@ -235,10 +270,11 @@ extern "C" lp_status lp_prefill_run(const lp_moe_call *call, lp_error *err)
     lp_prefill_take(&space, &s, &areas);
     int blocks;
     LP_TRY(moe_device_blocks(&blocks, err));
-    LP_TRY(run_route(call, kind, areas, err));
+    const bool is_ahead = lp_prefill_decodes_ahead(&s);
+    LP_TRY(run_route(call, kind, is_ahead, areas, err));
     const lp_megamoe_tensor *const tensor = call->weights->tensor;
-    LP_TRY(launch_kind(kind, arguments_of(call, kind, areas), tensor[LP_MOE_L1_WEIGHT].data,
-                       tensor[LP_MOE_L2_WEIGHT].data, blocks, call->stream, err));
+    LP_TRY(launch_kind(kind | (is_ahead ? PREFILL_AHEAD : 0), arguments_of(call, kind, is_ahead, areas),
+                       tensor[LP_MOE_L1_WEIGHT].data, tensor[LP_MOE_L2_WEIGHT].data, blocks, call->stream, err));
     if (call->sink != nullptr)
         return LP_OK;
     lp_moe_combine_job job = {};

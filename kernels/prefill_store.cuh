@@ -13,6 +13,16 @@ __device__ __forceinline__ bool prefill_takes_e4m3(int kind)
     return kind != LP_PREFILL_BF16 && kind != LP_PREFILL_NV;
 }
 
+/* Two E4M3 codes times a scale, in BF16. */
+__device__ __forceinline__ uint32_t prefill_two_codes(uint32_t codes, float scale)
+{
+    uint32_t halves;
+    const uint16_t two = static_cast<uint16_t>(codes);
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(two));
+    const float2 value = __half22float2(reinterpret_cast<const __half2 &>(halves));
+    return prefill::bf16_pair(value.x * scale, value.y * scale);
+}
+
 /* Four E4M3 values written as BF16. */
 __device__ __forceinline__ uint2 prefill_widened(uint32_t codes)
 {

@@ -4,7 +4,7 @@
  *
  * A tile is 128 tokens of one expert by 256 rows of weights. Two blocks of a cluster work on two tiles that share an
  * operand, which each fetches half of for both: the weights, with neighbouring token tiles; or, for the last token tile
- * of an odd number and wherever weights are decoded, the tokens, with neighbouring weight tiles. All tasks of the first
+ * of an odd number and wherever blocks decode, the tokens, with neighbouring weight tiles. All tasks of the first
  * projection come first, in the order of experts, then those of the second; a token tile of the second waits for the
  * tiles of the first that it reads. The order says nothing about results: each tile sums over K by itself, from the
  * first column to the last.
@@ -22,11 +22,11 @@ constexpr int PREFILL_WEIGHT_BYTES = PREFILL_COLUMNS * 128, PREFILL_SCALE_BYTES 
 /* What a kind of product is made of. `decodes`: weights come as codes and seven warps decode them. */
 __host__ __device__ constexpr bool prefill_decodes(int kind)
 {
-    return kind != LP_PREFILL_FP8 && kind != LP_PREFILL_BF16;
+    return kind != LP_PREFILL_FP8 && kind != LP_PREFILL_BF16 && !prefill_is_ahead(kind);
 }
 __host__ __device__ constexpr bool prefill_is_fp4(int kind)
 {
-    return kind == LP_PREFILL_MX || kind == LP_PREFILL_NV || kind == LP_PREFILL_MX_WIDE;
+    return prefill_is_mx(kind) || prefill_is_nv(kind) || kind == LP_PREFILL_MX_WIDE;
 }
 __host__ __device__ constexpr bool prefill_has_blocks(int kind) /* FP32 scales of 128 x 128 weights */
 {
@@ -34,7 +34,7 @@ __host__ __device__ constexpr bool prefill_has_blocks(int kind) /* FP32 scales o
 }
 __host__ __device__ constexpr bool prefill_is_scaled(int kind)
 {
-    return kind != LP_PREFILL_BF16 && kind != LP_PREFILL_NV;
+    return kind != LP_PREFILL_BF16 && !prefill_is_nv(kind);
 }
 __host__ __device__ constexpr int prefill_row_bits(int kind) /* of a weight, as it is stored */
 {
@@ -45,20 +45,24 @@ __host__ __device__ constexpr int prefill_stages(int kind)
     return prefill_decodes(kind) ? 3 : 4;
 }
 
-/* Eight warps multiply. Beside them are two warps that feed, or seven that decode and one that feeds. */
+/* Eight warps multiply. Beside them are two warps that feed and two that are idle; or one that feeds and three that
+ * decode ahead; or seven that decode for the block and one that feeds. */
+constexpr int PREFILL_MAKERS = 3; /* that decode ahead */
 __host__ __device__ constexpr int prefill_threads(int kind)
 {
     return prefill_decodes(kind) ? 512 : 384;
 }
 /* Registers of a thread that multiplies, and of another: together not more than a launch has. Decoding is as fast as
- * its loads are early, and so takes what the products leave. */
+ * its loads are early, and so takes what the products leave; a spilled register there is worth a trip to the L2 cache,
+ * for waiting on counters in memory empties the first level. */
 __host__ __device__ constexpr int prefill_registers(int kind)
 {
-    return !prefill_decodes(kind) ? 224 : kind == LP_PREFILL_NV ? 168 : 184;
+    return prefill_decodes(kind) ? (kind == LP_PREFILL_NV ? 168 : 184)
+                                 : (kind == (LP_PREFILL_NV | PREFILL_AHEAD) ? 200 : 224);
 }
 __host__ __device__ constexpr int prefill_registers_beside(int kind)
 {
-    return !prefill_decodes(kind) ? 56 : 256 - prefill_registers(kind);
+    return prefill_decodes(kind) ? 256 - prefill_registers(kind) : 504 - 2 * prefill_registers(kind);
 }
 
 /* Whether a tile of few tokens is divided by weight rows: where products are what takes time. */
@@ -73,6 +77,12 @@ struct prefill_arguments {
     const float *weight_scale[2];         /* LP_PREFILL_FP8 */
     const char *codes[2], *code_scale[2]; /* of kinds that decode */
     int packed;                           /* they are in the layouts packed by tiles */
+    int in_block;                         /* blocks decode them for themselves: they share tokens only */
+    char *made;                           /* decoded ahead: places for tiles of decoded weights, prefill_ring.cuh */
+    int64_t place_bytes;                  /* of one of them */
+    int places;
+    int32_t *made_groups, *used; /* by tile: groups of rows that are decoded, tiles of tokens that are multiplied */
+    uint8_t *reference;          /* MXFP4 decoded ahead: by tile, for each row, what prefill_rare_rows.cuh says */
     char *h;
     float *h_scale;
     uint16_t *out;
@@ -93,6 +103,7 @@ struct prefill_arguments {
 struct prefill_tables {
     int tiles[PREFILL_MOST_EXPERTS + 1]; /* token tiles before an expert */
     int pairs[PREFILL_MOST_EXPERTS + 1]; /* pairs of them */
+    int hits[PREFILL_MOST_EXPERTS + 1];  /* experts that have tokens */
 };
 
 /* Codes and scales of 256 rows x 64 bytes, on their way to be decoded. */
@@ -102,14 +113,29 @@ template <int KIND> struct prefill_raw {
     static constexpr bool SCALED = KIND != LP_PREFILL_FP8_WIDE;
     uint8_t codes[RING][CODES], scales[RING][SCALES];
     uint64_t full[RING], empty[RING];
-    /* LP_PREFILL_MX, for the last tasks: reference exponents of rows; ballots of lanes whose row must be made again. */
-    uint8_t reference[4][PREFILL_COLUMNS];
-    uint32_t rare[4][32];
+    uint8_t reference[4][PREFILL_COLUMNS]; /* LP_PREFILL_MX, for the last tasks, as prefill_rare_rows.cuh has them */
 };
 template <int KIND, bool DECODES> struct prefill_raw_or_none {
     prefill_raw<KIND> raw;
 };
 template <int KIND> struct prefill_raw_or_none<KIND, false> {
+};
+
+/* 128 columns of eight rows on their way from memory: codes row after row, and all scales of a row after each other. */
+template <int KIND> struct prefill_unit_of_codes {
+    static constexpr int ROW = prefill_is_fp4(KIND) ? 64 : 128, SCALES = prefill_is_nv(KIND) ? 2 : 1; /* bytes, words */
+    alignas(16) uint8_t codes[8][ROW];
+    uint32_t scales[8][SCALES];
+};
+
+/* Those of the warps that decode ahead, each with a ring of its own. */
+template <int KIND, bool IS_AHEAD> struct prefill_making {
+    static constexpr int DEPTH = prefill_is_fp4(KIND) ? 4 : 3;
+    prefill_unit_of_codes<KIND> unit[PREFILL_MAKERS][DEPTH];
+    /* MXFP4, for the last tasks, as prefill_rare_rows.cuh has them; copies are ahead by as many tasks as stages. */
+    alignas(16) uint8_t reference[2 * prefill_stages(KIND)][prefill_is_mx(KIND) ? PREFILL_COLUMNS : 1];
+};
+template <int KIND> struct prefill_making<KIND, false> {
 };
 
 template <int KIND> struct prefill_shared : prefill_raw_or_none<KIND, prefill_decodes(KIND)> {
@@ -121,7 +147,11 @@ template <int KIND> struct prefill_shared : prefill_raw_or_none<KIND, prefill_de
     float most[2][2][64]; /* of |h|, of the two halves of a tile that is divided; for every other such tile */
     uint64_t full[STAGES], empty[STAGES];
     prefill_tables tables;
+    prefill_making<KIND, prefill_is_ahead(KIND)> making;
 };
+static_assert(sizeof(prefill_shared<LP_PREFILL_CODES | PREFILL_AHEAD>) <= 232448 &&
+                  sizeof(prefill_shared<LP_PREFILL_NV | PREFILL_AHEAD>) <= 232448,
+              "a block's most on this GPU");
 static_assert(sizeof(prefill_shared<LP_PREFILL_NV>) <= 232448 && sizeof(prefill_shared<LP_PREFILL_FP8>) <= 232448,
               "a block's most on this GPU");
 
@@ -154,21 +184,24 @@ struct prefill_share {
 __device__ inline void prefill_count_tiles(const prefill_arguments &p, prefill_tables &sm)
 {
     const int lane = threadIdx.x % 32;
-    int tiles = 0, pairs = 0;
+    int tiles = 0, pairs = 0, hits = 0;
     for (int base = 0; base < p.experts; base += 32) {
         const int e = base + lane;
         int t = e < p.experts ? (p.count[e] + PREFILL_ROWS - 1) / PREFILL_ROWS : 0, c = t / 2;
+        const uint32_t hit = __ballot_sync(~0u, t > 0);
         for (int d = 1; d < 32; d *= 2) {
             const int more_t = __shfl_up_sync(~0u, t, d), more_c = __shfl_up_sync(~0u, c, d);
             if (lane >= d)
                 t += more_t, c += more_c;
         }
-        if (e < p.experts)
+        if (e < p.experts) {
             sm.tiles[e + 1] = tiles + t, sm.pairs[e + 1] = pairs + c;
-        tiles += __shfl_sync(~0u, t, 31), pairs += __shfl_sync(~0u, c, 31);
+            sm.hits[e + 1] = hits + __popc(hit & ~0u >> (31 - lane));
+        }
+        tiles += __shfl_sync(~0u, t, 31), pairs += __shfl_sync(~0u, c, 31), hits += __popc(hit);
     }
     if (lane == 0)
-        sm.tiles[0] = sm.pairs[0] = 0;
+        sm.tiles[0] = sm.pairs[0] = sm.hits[0] = 0;
 }
 
 /* No expert has two tiles of tokens: then the blocks of a cluster share nothing, and neither waits for the other. */
@@ -187,7 +220,7 @@ struct prefill_walk {
     __device__ int before(int e) const
     {
         const int tiles = sm.tiles[e];
-        const int pairs = p.codes[0] == nullptr ? sm.pairs[e] : 0;
+        const int pairs = p.in_block ? 0 : sm.pairs[e];
         return pairs * columns + (tiles - 2 * pairs) * ((columns + 1) / 2);
     }
     __device__ static int columns_of(const prefill_arguments &p, int which)
@@ -221,7 +254,7 @@ struct prefill_walk {
         while (at >= before(expert + 1))
             expert++;
         const int tiles = sm.tiles[expert + 1] - sm.tiles[expert], local = at - before(expert);
-        const int pairs = p.codes[0] == nullptr ? tiles / 2 : 0;
+        const int pairs = p.in_block ? 0 : tiles / 2;
         task.expert = expert;
         task.share_tokens = local >= pairs * columns;
         if (task.share_tokens) {

@@ -55,6 +55,12 @@ W4_CODE void w4_decode_mx(uint32_t word, uint32_t low, uint32_t high, uint32_t &
     second = w4_permute(low, high, selector >> 16) | (w4_permute(word, shifted, 0x3726) & 0x80808080u);
 }
 
+/* Codes 0..3 alone, of the lower half of a word. */
+W4_CODE uint32_t w4_decode_mx_half(uint32_t word, uint32_t low, uint32_t high)
+{
+    return w4_permute(low, high, word & 0x7777u) | (w4_permute(word, word << 4, 0x1504) & 0x80808080u);
+}
+
 /* Highest scale byte of a row's first steps -> the reference that leaves most room below it. */
 W4_CODE uint32_t w4_reference(uint32_t highest)
 {
@@ -90,6 +96,12 @@ W4_CODE uint32_t w4_multiply_pair(uint32_t x, uint32_t y)
 W4_CODE uint32_t w4_scale_nv(uint32_t byte)
 {
     return w4_multiply_pair(w4_multiply_pair(byte * 0x00100010u, 0x7f007f00u), 0x77007700u);
+}
+
+/* Codes 0 and 4 of a word alone; see below. */
+W4_CODE uint32_t w4_decode_pair(uint32_t word, uint32_t scale)
+{
+    return w4_multiply_pair(((word & 0x000f000fu) * 0x1040u) & 0x81c081c0u, scale);
 }
 
 /* pair[i]: codes i and i + 4. One multiplication moves sign and magnitude of a nibble to their places, value * 2^-126.

@@ -31,6 +31,7 @@ typedef struct moe_case {
 #define USUAL .experts = 8, .hidden = 512, .intermediate = 256, .top_k = 4, .max_tokens = 512
 /* h so wide that FP8 products are right enough. */
 #define WIDE_H .experts = 4, .hidden = 512, .intermediate = 2048, .top_k = 2, .max_tokens = 512
+#define AHEAD  .experts = 20, .hidden = 512, .intermediate = 2048, .top_k = 4, .max_tokens = 2600
 #define COUNTS                                                                                                         \
     {                                                                                                                  \
         0, 1, 2, 7, 8, 17, 64, 128, 512                                                                                \
@@ -125,6 +126,21 @@ static const moe_case cases[] = {
      .max_tokens = 400, .tokens = {3, 50, 200}},
     {"bf16-tiles", LP_MOE_BF16, 0, .experts = 64, .hidden = 512, .intermediate = 768, .top_k = 4, .max_tokens = 1200,
      .tokens = {3, 50, 500}},
+    /* Weights that are decoded ahead, of more tiles than the workspace has places for. */
+    {"mxfp4-packed-ahead", LP_MXFP4, 0, AHEAD, .tokens = {3, 2600}},
+    {"mxfp4-contract-ahead", LP_MXFP4, 1, AHEAD, .tokens = {3, 200, 2600}},
+    {"mxfp4-ahead-hot", LP_MXFP4, 1, AHEAD, .tokens = {900}, .routing = ROUTE_HOT},
+    {"mxfp4-ahead-empty", LP_MXFP4, 0, AHEAD, .tokens = {900}, .routing = ROUTE_HALF_EMPTY},
+    {"mxfp4-ahead-edge", LP_MXFP4, 0, AHEAD, .tokens = {200}, .scales = SCALES_EDGE},
+    {"mxfp4-ahead-nan", LP_MXFP4, 1, AHEAD, .tokens = {200}, .scales = SCALES_NAN},
+    {"mxfp4-ahead-wide", LP_MXFP4, 1, AHEAD, .tokens = {200}, .scales = SCALES_WIDE},
+    {"nvfp4-packed-ahead", LP_NVFP4, 0, AHEAD, .tokens = {3, 2600}},
+    {"nvfp4-contract-ahead", LP_NVFP4, 1, AHEAD, .tokens = {3, 200, 2600}},
+    {"nvfp4-ahead-edge", LP_NVFP4, 1, AHEAD, .tokens = {200}, .scales = SCALES_EDGE},
+    {"nvfp4-ahead-nan", LP_NVFP4, 0, AHEAD, .tokens = {200}, .scales = SCALES_NAN},
+    {"mxfp8-ahead", LP_MXFP8, 0, AHEAD, .tokens = {3, 200, 2600}},
+    {"mxfp8-ahead-hot", LP_MXFP8, 0, AHEAD, .tokens = {900}, .routing = ROUTE_HOT},
+    {"mxfp8-ahead-nan", LP_MXFP8, 0, AHEAD, .tokens = {200}, .scales = SCALES_NAN},
     SIZES("mxfp4-packed", LP_MXFP4, 0, 256, 2048),
     SIZES("mxfp4-contract", LP_MXFP4, 1, 256, 2048),
     SIZES("bf16", LP_MOE_BF16, 0, 256, 128),

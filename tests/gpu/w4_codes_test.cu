@@ -49,6 +49,8 @@ static long mx_codes()
                     uint32_t part[2];
                     w4_decode_mx(word_with(code, p, others[p % 3]), low, high, part[0], part[1]);
                     const uint32_t byte = part[p / 4] >> p % 4 * 8 & 255;
+                    const uint32_t half = word_with(code, p, others[p % 3]) >> p / 4 * 16;
+                    CHECK(w4_decode_mx_half(half, low, high) == part[p / 4], "half of code %u in place %d", code, p);
                     CHECK(same(lp_e5m2_value(byte) * factor, e2m1(code) * s),
                           "code %u in place %d, scale %u, reference %u: byte %02x", code, p, scale, reference, byte);
                     checks++;
@@ -95,6 +97,8 @@ static long nv_codes()
                 w4_decode_nv(word_with(code, p, others[p % 3]), scale, pair);
                 CHECK(same(of_pair(pair, p), ldexp(e2m1(code) * value, -8)), "code %u in place %d, scale byte %02x",
                       code, p, byte);
+                const uint32_t shifted = word_with(code, p, others[p % 3]) >> p % 4 * 4;
+                CHECK(w4_decode_pair(shifted, scale) == pair[p % 4], "pair of code %u in place %d", code, p);
                 checks++;
             }
     }
