@@ -183,7 +183,7 @@ lp_status rec_read_piece(lp_recorder *r, rec_value *at, const rec_piece *piece, 
     const int64_t input = rec_add_value(r, &source);
     if (input < 0)
         return lp_fail_memory(err);
-    *at = (rec_value){.node = cast, .next_reader = LP_NONE};
+    *at = (rec_value){.node = cast};
     at->node.arg[0] = (uint32_t)input;
     return LP_OK;
 }
@@ -238,7 +238,6 @@ static lp_status read_through_derive(lp_recorder *r, uint32_t at, const rec_deri
     if (!same)
         return lp_fail(err, LP_E_UNSUPPORTED, "computes in place on another view of a computed value");
     r->value[at] = *root;
-    r->value[at].next_reader = LP_NONE;
     return LP_OK;
 }
 
@@ -308,8 +307,11 @@ static lp_status resolve_inputs(lp_recorder *r, uint32_t root, uint32_t dest, co
         v->reads_last = v->reads_last || !in_place;
         if (v->is_lost)
             status = lp_fail(err, LP_E_UNSUPPORTED, "computes on bytes that were overwritten since");
-        else if (in_place && v->node.op == LP_OP_INPUT && !v->staged && v->index == dest)
+        else if (in_place && v->node.op == LP_OP_INPUT && !v->staged && v->index == dest) {
             status = rec_resolve_input(r, f.order[i], dest, out, &overwritten, err);
+            if (status == LP_OK && overwritten)
+                rec_note_reader(r, f.order[i]); /* of the destination that it may read now */
+        }
     }
     end_visit(r, &f);
     return status;

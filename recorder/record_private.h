@@ -80,10 +80,14 @@ typedef struct rec_value {
     lp_dtype dtype;
     const lp_map *map;
     int64_t written_before; /* writes of the scope when the loader read it */
-    uint32_t next_reader;   /* of a destination: the next input that reads it, or LP_NONE */
     bool is_lost;           /* what it read was overwritten, and cannot be read elsewhere */
     bool reads_last;        /* what is there when a load is complete is meant, not what was there when it was read */
 } rec_value;
+
+/* An expression node that reads a destination, in the list of that destination. */
+typedef struct rec_reader {
+    uint32_t node, next; /* LP_NONE: the last one */
+} rec_reader;
 
 typedef struct rec_derive {
     uint32_t dest, root;
@@ -128,6 +132,8 @@ struct lp_recorder {
     int64_t value_number_count, value_number_capacity;
     rec_derive *derive;
     int64_t derive_count, derive_capacity;
+    rec_reader *reader;
+    int64_t reader_count, reader_capacity;
     rec_refusal *refusal;
     int64_t refusal_count, refusal_capacity;
     uint8_t *name_flags; /* REC_NAME_*, one per checkpoint tensor */
@@ -276,7 +282,7 @@ lp_status rec_flatten_value(lp_recorder *r, uint32_t root, lp_derive *out, lp_er
 
 /* ---- record_readers.c: expressions that read destinations ---- */
 
-/* Lists a node that reads a destination with it. */
+/* Lists a node that reads a destination with it; a node that came to read another one is in both lists. */
 void rec_note_reader(lp_recorder *r, uint32_t node);
 
 /* Before `out`, moved by `shift` (NULL: all), is written to the destination: what reads those bytes reads their source

@@ -8,12 +8,16 @@
 
 void rec_note_reader(lp_recorder *r, uint32_t node)
 {
-    rec_value *v = &r->value[node];
-    v->next_reader = LP_NONE;
+    const rec_value *v = &r->value[node];
     if (v->node.op != LP_OP_INPUT || v->staged)
         return;
-    v->next_reader = r->dest[v->index].first_reader;
-    r->dest[v->index].first_reader = node;
+    if (r->reader_count >= LP_NONE ||
+        !lp_grow(r->platform.alloc, (void **)&r->reader, &r->reader_capacity, r->reader_count + 1, sizeof *r->reader)) {
+        rec_no_memory(r);
+        return;
+    }
+    r->reader[r->reader_count] = (rec_reader){.node = node, .next = r->dest[v->index].first_reader};
+    r->dest[v->index].first_reader = (uint32_t)r->reader_count++;
 }
 
 /* The derives that need a lost node go; what they would have written is for the fallback of their names. */
@@ -56,10 +60,8 @@ static lp_status leave(const char *file, int line, lp_recorder *r, uint32_t node
         *err = why;
         return status;
     }
-    if (status == LP_OK) {
-        rec_note_reader(r, node); /* as before, or of the destination that it reads now */
+    if (status == LP_OK)
         return LP_OK;
-    }
     r->value[node].is_lost = true;
     return drop_derives_of(file, line, r, node, &why, err);
 }
@@ -67,20 +69,25 @@ static lp_status leave(const char *file, int line, lp_recorder *r, uint32_t node
 lp_status rec_leave_readers(const char *file, int line, lp_recorder *r, uint32_t dest, const lp_map *out, int64_t shift,
                             lp_error *err)
 {
-    uint32_t node = r->dest[dest].first_reader;
+    uint32_t at = r->dest[dest].first_reader;
     const lp_map *moved = NULL;
-    if (node == LP_NONE)
+    if (at == LP_NONE)
         return LP_OK;
     if (out != NULL)
         LP_TRY(lp_map_shift(&moved, out, 0, shift, r->platform.alloc, err));
     r->dest[dest].first_reader = LP_NONE;
     lp_status status = LP_OK;
-    while (node != LP_NONE && status == LP_OK) {
-        const uint32_t next = r->value[node].next_reader;
-        const rec_value *v = &r->value[node];
+    while (at != LP_NONE && status == LP_OK) {
+        const rec_reader reader = r->reader[at];
+        const rec_value *v = &r->value[reader.node];
         if (v->node.op == LP_OP_INPUT && !v->staged && v->index == dest) /* not resolved meanwhile */
-            status = leave(file, line, r, node, dest, moved, err);
-        node = next;
+            status = leave(file, line, r, reader.node, dest, moved, err);
+        v = &r->value[reader.node];
+        if (v->node.op == LP_OP_INPUT && !v->staged && !v->is_lost) { /* still, or another destination */
+            r->reader[at].next = r->dest[v->index].first_reader;
+            r->dest[v->index].first_reader = at;
+        }
+        at = reader.next;
     }
     lp_map_free(moved, r->platform.alloc);
     return status;

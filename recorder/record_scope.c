@@ -172,6 +172,7 @@ void rec_free_scope(lp_recorder *r)
     lp_release(alloc, r->value);
     lp_release(alloc, r->value_number);
     lp_release(alloc, r->derive);
+    lp_release(alloc, r->reader);
     lp_release(alloc, r->refusal);
     lp_release(alloc, r->marked);
     lp_release(alloc, r->scope_map);
@@ -181,6 +182,8 @@ void rec_free_scope(lp_recorder *r)
     r->value = NULL;
     r->value_number = NULL;
     r->derive = NULL;
+    r->reader = NULL;
+    r->reader_count = r->reader_capacity = 0;
     r->refusal = NULL;
     r->marked = NULL;
     r->scope_map = NULL;
