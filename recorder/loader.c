@@ -198,8 +198,14 @@ static void find_model(lp_rules *l, const builtin *b)
                    b->layer_prefix);
         return;
     }
-    if (!lp_config_integer(l->config, "num_hidden_layers", &configured))
+    if (!lp_config_integer(l->config, "num_hidden_layers", &configured)) {
+        /* Work and memory go with the number of layers. */
+        if (l->layers > lp_checkpoint_count(l->checkpoint))
+            rules_fail(l, LP_E_LIMIT, b->layer_prefix,
+                       "a name speaks of layer %" PRId64 ", the checkpoint has %" PRId64 " tensors", l->layers - 1,
+                       lp_checkpoint_count(l->checkpoint));
         return;
+    }
     if (configured < 1 || configured > l->layers)
         rules_fail(l, LP_E_MISMATCH, "num_hidden_layers",
                    "the configuration says %" PRId64 " layers, the checkpoint has %" PRId64, configured, l->layers);

@@ -4,7 +4,8 @@
 
 #include "recorder/record_private.h"
 
-enum { EXPERTS_MAX = 1 << 16, INDEX_BYTES_MAX = 256 << 20 };
+/* What a few names can make the index hold, and what each name adds. */
+enum { EXPERTS_MAX = 1 << 16, INDEX_BYTES_MAX = 16 << 20, INDEX_BYTES_A_NAME = 256 };
 
 typedef struct expert_name {
     int64_t layer, expert;
@@ -186,7 +187,8 @@ const rules_experts *rules_experts_of(lp_rules *l)
         return NULL;
     int64_t count, bytes;
     if (!lp_mul(x->layers, x->experts * EXPERT_PROJECTIONS * EXPERT_KINDS, &count) ||
-        !lp_mul(count, (int64_t)sizeof *x->index, &bytes) || bytes > INDEX_BYTES_MAX) {
+        !lp_mul(count, (int64_t)sizeof *x->index, &bytes) ||
+        bytes > INDEX_BYTES_MAX + lp_checkpoint_count(l->checkpoint) * INDEX_BYTES_A_NAME) {
         rules_fail(l, LP_E_LIMIT, "experts", "%" PRId64 " layers of %" PRId64 " experts are too many", x->layers,
                    x->experts);
         return NULL;

@@ -1,5 +1,5 @@
 # What a checkpoint may say and a trace cannot is bad data (3), not a wrong command (2), and the tensor is named.
-count=0
+count=0 layers_by_names=
 add() {
     rm -rf ckpt
     "$PYTHON" "$SUITE/write_model.py" ckpt
@@ -16,6 +16,7 @@ header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [end, end + more
 text = json.dumps(header).encode()
 file.write_bytes(struct.pack("<Q", len(text)) + text + old[8 + size:] + bytes(more))
 PY
+    [ -z "$layers_by_names" ] || sed -i 's/"num_hidden_layers": 2, //' ckpt/config.json
     loadplan record -q --checkpoint ckpt --rest=copy -o "x$((count += 1)).lpt" || echo "exit $?"
 }
 long() { printf '"%s"' "$(head -c "$1" /dev/zero | tr '\0' x)"; }
@@ -34,3 +35,6 @@ add '"a"' U8 '[3,0,5]'
 add '"a"' U8 '[0,9223372036854775808]'
 add '"a"' F32 '[18446744073709551615,0]'
 add '"a"' F32 '[0,4611686018427387904]'
+echo "--- numbers that ask for more than the names can fill"
+layers_by_names=1
+add '"model.layers.24611686018427387904.a"' U8 '[1]'
