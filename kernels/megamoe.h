@@ -153,9 +153,9 @@ typedef struct lp_megamoe_io {
 } lp_megamoe_io;
 
 /* Bytes of device memory that calls of this shape need, 256-byte aligned, with any content before a call; 0 when the
- * shape is not supported, with the multiple needed and the size to pad to in *err. Where max_tokens means many routes an
- * expert, LP_MXFP4, LP_NVFP4 and LP_MXFP8 have 264 tiles of decoded weights in it besides, or all where there are fewer:
- * 256 * max(H, I) bytes each for LP_MXFP4, twice that for the others. */
+ * shape is not supported, with the multiple needed and the size to pad to in *err. Where max_tokens means many routes
+ * an expert, LP_MXFP4, LP_NVFP4 and LP_MXFP8 have 264 tiles of decoded weights in it besides, or all where there are
+ * fewer: 256 * max(H, I) bytes each for LP_MXFP4, twice that for the others. */
 LP_API int64_t lp_megamoe_workspace(const lp_megamoe_shape *shape, lp_error *err);
 
 /* Everything that lp_megamoe refuses before it launches anything, without a GPU. Pointers are not followed. */
