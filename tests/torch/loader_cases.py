@@ -843,3 +843,14 @@ def constants_beside_it(d, name, w):
     d["t"].data.t().copy_(w)
     d["t"].data.t().masked_fill_(torch.eye(6, 4, dtype=torch.bool), 3.0)
     d["t"].data[:, torch.tensor([1, 4])] = torch.arange(8.0).view(4, 2)
+
+
+@case({"w": (F32, (6, 4)), "v": (F32, (6, 4))}, {"w": (F32, (6, 4)), "v": (F32, (6, 4))}, "replicate",
+      refused={"w": "copy_"})
+def copies_within_a_tensor(d, name, w):
+    d[name].data.copy_(w)
+    rows = d[name].data
+    if name == "v":
+        rows[1::2].copy_(rows[::2])  # other rows
+    else:
+        rows[2:5].copy_(rows[::2])  # refused

@@ -185,6 +185,20 @@ def same_place(a: torch.Tensor, b: torch.Tensor) -> bool:
     return form(a) == form(b)
 
 
+def overlap(rec, a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors of one storage share elements."""
+    reach = [t.storage_offset() + sum((size - 1) * step for size, step in zip(t.size(), t.stride())) for t in (a, b)]
+    if a.numel() == 0 or b.numel() == 0:
+        return False
+    if a.dtype == b.dtype and (reach[0] < b.storage_offset() or reach[1] < a.storage_offset()):
+        return False
+    if a.dtype != b.dtype or max(reach) >= rec.PROBE_MAX:
+        return True  # as far as anybody wants to find out
+    numbers = torch.arange(max(reach) + 1)
+    first, second = (numbers.as_strided(t.size(), t.stride(), t.storage_offset()).reshape(-1) for t in (a, b))
+    return bool(torch.isin(first, second).any())
+
+
 def write(rec, dst: torch.Tensor, src: torch.Tensor) -> None:
     if not isinstance(src, torch.Tensor):
         src = torch.tensor(src)  # x.copy_(1.0)
@@ -201,6 +215,9 @@ def write(rec, dst: torch.Tensor, src: torch.Tensor) -> None:
         if number is None:
             adopt(rec, dst)
             number = storages.number_of(dst)
+        if number == source and overlap(rec, dst, src):
+            storages.refuse("copy_", "copies within one tensor to where it reads: what comes out is not defined", [src], dst)
+            return
         storages.copy_numbers(dst, number, src, source)
     elif number is None:
         dst.copy_(src)
