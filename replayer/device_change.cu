@@ -7,6 +7,8 @@
  */
 #include "replayer/device_change.cuh"
 
+enum { THREADS = 512, WARPS = crew<THREADS>::WARPS, STEPS = crew<THREADS>::STEPS, REGION = crew<THREADS>::REGION };
+
 enum { RUNS = 2048 };                    /* more are never the shortest form */
 enum { KEPT = 1024, KEPT_BYTES = 2048 }; /* changed elements that a warp keeps */
 enum { SIZE_KNOWN = 1, END_KNOWN = LP_CHANGE_END_KNOWN };
@@ -323,7 +325,7 @@ __device__ void put_again(const lp_change_stretch &s, const record &r, compare_s
     const bool from_aligned = is_at_element<E>(from), is_aligned = is_at_element<E>(values);
     uint16_t *place = m->place[threadIdx.x / 32];
     for (uint32_t step = 0; step < STEPS; step++) {
-        const uint32_t w = word_of(step), bits = w < words ? m->bit[w] : 0;
+        const uint32_t w = word_of<THREADS>(step), bits = w < words ? m->bit[w] : 0;
         const uint32_t upto = static_cast<uint32_t>(scan_warp(__popc(bits)));
         const uint32_t count = __shfl_sync(~0u, upto, 31);
         uint32_t at = upto - __popc(bits);
@@ -354,7 +356,7 @@ __device__ void list_runs(const lp_change_stretch &s, compare_shared *m, uint64_
 {
     const uint32_t words = (s.elements + 31) / 32;
     for (uint32_t step = 0; step < STEPS; step++) {
-        const uint32_t w = word_of(step);
+        const uint32_t w = word_of<THREADS>(step);
         const word_bits b = look_at(m->bit, words, w);
         const uint64_t mine = count_of(b), upto = scan_warp(mine), start = before + upto - mine;
         uint32_t k = static_cast<uint32_t>(start >> COUNT_BITS & COUNT_MASK);
@@ -392,8 +394,8 @@ template <int E> __device__ void compare_one(const lp_change_compare &c, compare
     const uint32_t words = (s.elements + 31) / 32, flags = c.flags[s.name];
     uint64_t mine = 0, before;
     for (uint32_t step = 0; step < STEPS; step++)
-        mine += count_of(look_at(m->bit, words, word_of(step)));
-    const uint64_t count = sum_block(mine, m->warp_count, &before);
+        mine += count_of(look_at(m->bit, words, word_of<THREADS>(step)));
+    const uint64_t count = sum_block<THREADS>(mine, m->warp_count, &before);
     const record r = choose(s, count, c.writes_whole || (flags & LP_CHANGE_WHOLE) != 0, (flags & LP_CHANGE_READ) != 0);
     if (threadIdx.x < 32) {
         const uint64_t at = look_back(c.end, m->number, (r.bytes + 7) / 8 * 8);

@@ -10,8 +10,13 @@ extern "C" { /* headers of C rooms */
 
 #include <cuda_runtime.h>
 
-enum { THREADS = 512, WARPS = THREADS / 32, AHEAD = 4, WORDS = LP_CHANGE_ELEMENTS / 32 };
-enum { STEPS = WORDS / 32 / WARPS, REGION = LP_CHANGE_ELEMENTS / WARPS }; /* of a warp: rounds of words; elements */
+enum { AHEAD = 4, WORDS = LP_CHANGE_ELEMENTS / 32 };
+
+/* A block of so many threads. */
+template <int THREADS> struct crew {
+    enum { WARPS = THREADS / 32 };
+    enum { STEPS = WORDS / 32 / WARPS, REGION = LP_CHANGE_ELEMENTS / WARPS }; /* of a warp: rounds of words; elements */
+};
 
 template <int E> struct element;
 template <> struct element<1> {
@@ -53,13 +58,13 @@ template <int E> __device__ __forceinline__ void store(uint8_t *p, typename elem
 }
 
 /* The word of the bit map that this thread looks at: each warp goes through those of its region. */
-__device__ __forceinline__ uint32_t word_of(uint32_t step)
+template <int THREADS> __device__ __forceinline__ uint32_t word_of(uint32_t step)
 {
-    return (threadIdx.x / 32 * STEPS + step) * 32 + threadIdx.x % 32;
+    return (threadIdx.x / 32 * crew<THREADS>::STEPS + step) * 32 + threadIdx.x % 32;
 }
 
 /* Sums over the block; *before gets that of the warps before this one. Block-wide. */
-static __device__ uint64_t sum_block(uint64_t mine, uint64_t *warp_count, uint64_t *before)
+template <int THREADS> __device__ uint64_t sum_block(uint64_t mine, uint64_t *warp_count, uint64_t *before)
 {
     uint64_t total = 0;
 #pragma unroll
@@ -70,7 +75,7 @@ static __device__ uint64_t sum_block(uint64_t mine, uint64_t *warp_count, uint64
         warp_count[threadIdx.x / 32] = mine;
     __syncthreads();
     *before = 0;
-    for (uint32_t w = 0; w < WARPS; w++) {
+    for (uint32_t w = 0; w < crew<THREADS>::WARPS; w++) {
         *before += w < threadIdx.x / 32 ? warp_count[w] : 0;
         total += warp_count[w];
     }

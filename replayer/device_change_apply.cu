@@ -5,6 +5,8 @@
  */
 #include "replayer/device_change.cuh"
 
+enum { THREADS = 128, WARPS = crew<THREADS>::WARPS, STEPS = crew<THREADS>::STEPS, REGION = crew<THREADS>::REGION };
+
 struct apply_shared {
     uint64_t warp_count[WARPS];
     uint32_t first[THREADS], before[THREADS + 1]; /* of runs: first element, changed elements before */
@@ -175,11 +177,12 @@ template <int E> __device__ bool apply_bits(const incoming &x, apply_shared *m)
     uint64_t mine = 0, before;
     bool wrong = false;
     for (uint32_t step = 0; step < STEPS; step++) {
-        const uint32_t w = word_of(step), bits = index_word(x, w), left = x.s.elements - min(x.s.elements, w * 32);
+        const uint32_t w = word_of<THREADS>(step), bits = index_word(x, w),
+                       left = x.s.elements - min(x.s.elements, w * 32);
         mine += __popc(bits);
         wrong = wrong || (left < 32 && bits >> left != 0);
     }
-    const uint64_t total = sum_block(mine, m->warp_count, &before);
+    const uint64_t total = sum_block<THREADS>(mine, m->warp_count, &before);
     if (is_wrong(wrong || total != x.count))
         return false;
     if (x.is_line && reinterpret_cast<uintptr_t>(x.line) % 16 == 0 && x.s.elements % 32 == 0) {
@@ -187,7 +190,7 @@ template <int E> __device__ bool apply_bits(const incoming &x, apply_shared *m)
         return true;
     }
     for (uint32_t step = 0; step < STEPS; step++) {
-        const uint32_t w = word_of(step), bits = index_word(x, w);
+        const uint32_t w = word_of<THREADS>(step), bits = index_word(x, w);
         const uint64_t upto = scan_warp(__popc(bits));
         uint32_t value = static_cast<uint32_t>(before + upto - __popc(bits));
         for (uint32_t left = bits; left != 0; left &= left - 1)
@@ -209,10 +212,10 @@ __device__ bool place_runs(const incoming &x, uint32_t first, apply_shared *m, u
         gap = pair & 0xffffu;
         length = pair >> 16 == 0 ? LP_CHANGE_ELEMENTS : pair >> 16;
     }
-    /* 512 runs of 65,536 elements fit 26 bits */
+    /* 128 runs of 65,536 elements fit 24 bits */
     const uint64_t mine = static_cast<uint64_t>(length) | static_cast<uint64_t>(gap + length) << 32;
     const uint64_t upto = scan_warp(mine);
-    const uint64_t total = sum_block(mine, m->warp_count, &before);
+    const uint64_t total = sum_block<THREADS>(mine, m->warp_count, &before);
     const uint64_t end = before + upto;
     m->before[threadIdx.x] = static_cast<uint32_t>(end) - length;
     m->first[threadIdx.x] = static_cast<uint32_t>(*at + (end >> 32) - length);
