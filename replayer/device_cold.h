@@ -80,10 +80,11 @@ lp_status lp_cold_fetch(const lp_cold_device *device, const lp_plan *from, lp_pl
 /* ---- the ring: pinned memory, lanes and slots, kept from load to load ---- */
 
 enum {
-    LP_COLD_CHUNK = 8 << 20,    /* what is copied at a time; a quarter of the pinned memory where that is less */
-    LP_COLD_PINNED = 128 << 20, /* by default */
-    LP_COLD_STAGING = 1 << 30,  /* of device memory, by default */
-    LP_COLD_UNDER_WAY = 32,     /* direct reads of 4 MiB, of all readers together, where there is a queue */
+    LP_COLD_CHUNK = 16 << 20,      /* what is copied at a time; a quarter of the pinned memory where that is less; */
+    LP_COLD_CHUNK_SMALL = 8 << 20, /* the same of small loads, and where files are read directly: few reads fill one */
+    LP_COLD_PINNED = 128 << 20,    /* by default */
+    LP_COLD_STAGING = 1 << 30,     /* of device memory, by default */
+    LP_COLD_UNDER_WAY = 32,        /* direct reads of 4 MiB, of all readers together, where there is a queue */
     LP_COLD_READERS_MOST = 64
 };
 

@@ -14,10 +14,9 @@ enum {
     SMALL_BYTES = 4096, /* of tensors that move as well from any address */
     GAP_MOST = 512,     /* that is carried along */
     COPY_ALIGN = 64,
-    PART_CACHED = 1 << 20, /* of a file that is read through the page cache: all readers work on the next chunks */
+    PART_CACHED = 2 << 20, /* of a file that is read through the page cache: all readers work on the next chunks */
     PART_DIRECT = 4 << 20, /* of one that is read directly: fewer, larger requests */
-    FIRST_CHUNKS = 4,      /* are smaller, so that the link has work sooner */
-    FIRST_CHUNK = 4 << 20
+    FIRST_CHUNK = 4 << 20  /* chunks grow from it on */
 };
 
 typedef struct maker {
@@ -208,6 +207,15 @@ static int64_t room_of(const lp_cold_part *p, int64_t file_off, bool is_direct)
     return p->used >= most && (into == 0 || p->reads == 0) ? 0 : end - file_off;
 }
 
+/* Of the chunk at hand. The first two are small, the next two twice as large, and so on: the link has work sooner. */
+static int64_t chunk_room(const lp_cold_batches *b)
+{
+    int64_t room = FIRST_CHUNK;
+    for (int64_t before = b->chunks - 1; before >= 2 && room < b->chunk_bytes; before -= 2)
+        room *= 2;
+    return b->follows || room > b->chunk_bytes ? b->chunk_bytes : room;
+}
+
 /* Bytes of a file to place `to` of the slot, or from `straight` on; part by part, chunk by chunk. */
 static lp_status add_bytes(maker *m, int32_t file, int64_t file_off, uint8_t *straight, int64_t to, int64_t bytes,
                            lp_error *err)
@@ -218,8 +226,7 @@ static lp_status add_bytes(maker *m, int32_t file, int64_t file_off, uint8_t *st
         lp_cold_chunk *c = NULL;
         lp_cold_part *p = NULL;
         LP_TRY(open_chunk(m, &c, err));
-        const bool is_early = !b->follows && b->chunks <= FIRST_CHUNKS && b->chunk_bytes > FIRST_CHUNK;
-        const int64_t most = is_early ? FIRST_CHUNK : b->chunk_bytes;
+        const int64_t most = chunk_room(b);
         const int64_t at = is_direct ? place_direct(b, c, file, file_off) : place_cached(b, c, straight, to);
         if (at >= most) {
             m->has_chunk = false;

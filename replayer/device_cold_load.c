@@ -47,32 +47,42 @@ typedef struct loading {
     lp_cold_pipe *pipe;
 } loading;
 
+/* Bytes at most, and whether some of them are read directly. */
+static int64_t needed_bytes(const loading *l, bool *is_direct)
+{
+    int64_t needed = 0;
+    *is_direct = false;
+    for (int32_t i = 0; i < l->files.count; i++) {
+        needed += l->batches.file_needed[i] > 0 ? l->batches.file_needed[i] : 0;
+        *is_direct = *is_direct || l->files.file[i].direct_fd >= 0;
+    }
+    return needed;
+}
+
 /* At most about so many chunks behind those that are planned: a ring that is too small is slower, no more. */
-static int64_t chunks_to_come(const loading *l, int64_t chunk)
+static int64_t chunks_to_come(const loading *l, int64_t needed, int64_t chunk)
 {
     const lp_cold_batches *b = &l->batches;
-    int64_t needed = 0;
-    if (b->cut == b->names)
-        return 0;
-    for (int32_t i = 0; i < lp_checkpoint_file_count(l->checkpoint); i++)
-        needed += b->file_needed[i] > 0 ? b->file_needed[i] : 0;
-    return needed / chunk + b->names - b->cut;
+    return b->cut == b->names ? 0 : needed / chunk + b->names - b->cut;
 }
 
 /* The program is made meanwhile. */
 static lp_status set_up(loading *l, lp_cold_report *report, lp_error *err)
 {
     const lp_cold_options *o = l->options;
-    const lp_cold_sizes sizes = lp_cold_sizes_of(o);
     lp_cold_batches *b = &l->batches;
     const int64_t begin = lp_session_clock();
+    bool is_direct;
     LP_TRY(lp_cold_program_start(&l->program, l->device, l->plan, err));
     LP_TRY(lp_cold_names_list(b, l->plan, l->checkpoint, err));
     LP_TRY(lp_cold_files_open(&l->files, &l->plan->platform, l->checkpoint, b->file_needed, o->reading, err));
+    const int64_t needed = needed_bytes(l, &is_direct);
+    const lp_cold_sizes sizes = lp_cold_sizes_of(o, needed, is_direct);
     LP_TRY(lp_cold_batches_make(b, l->plan, &l->files, sizes.slot, sizes.chunk, BATCHES_FIRST, err));
     report->plan_nanoseconds = lp_session_clock() - begin;
-    const int64_t more = chunks_to_come(l, sizes.chunk);
-    LP_TRY(lp_cold_ring_fit(l->ring, o, b->parts + more, b->chunks + more, b->batches + more, b->slot, &l->touch, err));
+    const int64_t more = chunks_to_come(l, needed, sizes.chunk);
+    LP_TRY(lp_cold_ring_fit(l->ring, o, &sizes, b->parts + more, b->chunks + more, b->batches + more, b->slot,
+                            &l->touch, err));
     LP_TRY(lp_cold_pipe_open(&l->pipe, l->ring, l->plan, b, o, err));
     LP_TRY(lp_cold_ring_pin(l->ring, &l->touch, err));
     report->setup_nanoseconds = lp_session_clock() - begin;

@@ -15,6 +15,7 @@ enum {
     TOUCHERS_MOST = 16,
     TOUCH_LEAST = 4 << 20, /* by one thread */
     CHUNK_LEAST = 64 << 10,
+    CHUNKS_LEAST = 8,          /* of a load that is not small: pinning memory takes time */
     SLOT_ALIGN = 512,          /* so that tensors in every slot lie as well as in the first */
     READERS_DEFAULT_MOST = 16, /* more do not read faster from memory */
     LINK_ROUNDS = 4
@@ -83,12 +84,16 @@ static void await_start(lp_cold_ring *ring)
     ring->is_starting = false;
 }
 
-lp_cold_sizes lp_cold_sizes_of(const lp_cold_options *o)
+lp_cold_sizes lp_cold_sizes_of(const lp_cold_options *o, int64_t needed, bool is_direct)
 {
     const int64_t pinned = o->pinned > 0 ? o->pinned : LP_COLD_PINNED;
     const int64_t staging = o->staging > 0 ? o->staging : LP_COLD_STAGING;
     lp_cold_sizes s = {.chunk = pinned / 4 / CHUNK_LEAST * CHUNK_LEAST, .slot = staging / LP_COLD_SLOTS};
-    s.chunk = s.chunk > LP_COLD_CHUNK ? LP_COLD_CHUNK : s.chunk < CHUNK_LEAST ? CHUNK_LEAST : s.chunk;
+    const int64_t share = is_direct ? 0 : needed / CHUNKS_LEAST;
+    const int64_t most = share > LP_COLD_CHUNK         ? LP_COLD_CHUNK
+                         : share < LP_COLD_CHUNK_SMALL ? LP_COLD_CHUNK_SMALL
+                                                       : share / CHUNK_LEAST * CHUNK_LEAST;
+    s.chunk = s.chunk > most ? most : s.chunk < CHUNK_LEAST ? CHUNK_LEAST : s.chunk;
     s.buffers = pinned / s.chunk;
     s.buffers = s.buffers > LP_COLD_BUFFERS_MOST ? LP_COLD_BUFFERS_MOST : s.buffers < 4 ? 4 : s.buffers;
     s.slot = s.slot < CHUNK_LEAST ? CHUNK_LEAST : s.slot / SLOT_ALIGN * SLOT_ALIGN;
@@ -184,7 +189,7 @@ static void *start(void *argument)
 {
     lp_cold_ring *ring = argument;
     const lp_cold_device *d = ring->device;
-    const lp_cold_sizes sizes = lp_cold_sizes_of(&(lp_cold_options){.pinned = ring->starts_with});
+    const lp_cold_sizes sizes = lp_cold_sizes_of(&(lp_cold_options){.pinned = ring->starts_with}, INT64_MAX, false);
     lp_cold_touch *touch = NULL;
     lp_error err;
     ring->chunk = sizes.chunk;
@@ -206,17 +211,16 @@ void lp_cold_ring_start(lp_cold_ring *ring, const lp_cold_options *options)
 
 /* ---- the load ---- */
 
-lp_status lp_cold_ring_fit(lp_cold_ring *ring, const lp_cold_options *o, int64_t parts, int64_t chunks, int64_t batches,
-                           int64_t slot, lp_cold_touch **touch, lp_error *err)
+lp_status lp_cold_ring_fit(lp_cold_ring *ring, const lp_cold_options *o, const lp_cold_sizes *sizes, int64_t parts,
+                           int64_t chunks, int64_t batches, int64_t slot, lp_cold_touch **touch, lp_error *err)
 {
-    const lp_cold_sizes sizes = lp_cold_sizes_of(o);
     await_start(ring);
-    int64_t slots = slot > sizes.slot ? LP_COLD_LARGE_SLOTS : LP_COLD_SLOTS;
+    int64_t slots = slot > sizes->slot ? LP_COLD_LARGE_SLOTS : LP_COLD_SLOTS;
     if (slots > batches)
         slots = batches > 0 ? batches : 1;
     ring->readers = reader_count(o, parts);
-    ring->chunk = sizes.chunk;
-    ring->buffers = sizes.buffers < chunks ? sizes.buffers : chunks > 0 ? chunks : 1;
+    ring->chunk = sizes->chunk;
+    ring->buffers = sizes->buffers < chunks ? sizes->buffers : chunks > 0 ? chunks : 1;
     LP_TRY(take_host(ring, touch, err));
     LP_TRY(take_slots(ring, slot, slots, err));
     return take_lanes(ring, err);

@@ -13,12 +13,12 @@ enum {
     LP_COLD_LARGE_SLOTS = 2 /* where one tensor makes slots larger than was asked for */
 };
 
-/* Sizes that options mean. */
+/* Sizes that options mean, for a load that needs about so many bytes, directly read or not. */
 typedef struct lp_cold_sizes {
     int64_t chunk, slot; /* bytes */
     int64_t buffers;     /* of a chunk each, at most */
 } lp_cold_sizes;
-lp_cold_sizes lp_cold_sizes_of(const lp_cold_options *options);
+lp_cold_sizes lp_cold_sizes_of(const lp_cold_options *options, int64_t needed, bool is_direct);
 
 struct lp_cold_ring {
     const lp_cold_device *device;
@@ -43,8 +43,9 @@ struct lp_cold_ring {
 /* Takes what a load of so many parts, chunks and batches needs and the ring does not have: device memory and lanes, and
  * starts to touch new host memory. lp_cold_ring_pin ends that and pins it. */
 typedef struct lp_cold_touch lp_cold_touch;
-lp_status lp_cold_ring_fit(lp_cold_ring *ring, const lp_cold_options *options, int64_t parts, int64_t chunks,
-                           int64_t batches, int64_t slot, lp_cold_touch **touch, lp_error *err);
+lp_status lp_cold_ring_fit(lp_cold_ring *ring, const lp_cold_options *options, const lp_cold_sizes *sizes,
+                           int64_t parts, int64_t chunks, int64_t batches, int64_t slot, lp_cold_touch **touch,
+                           lp_error *err);
 lp_status lp_cold_ring_pin(lp_cold_ring *ring, lp_cold_touch **touch, lp_error *err);
 void lp_cold_touch_end(lp_cold_touch *touch); /* NULL is allowed */
 

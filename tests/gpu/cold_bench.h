@@ -104,7 +104,7 @@ static inline void bare_by_queue(bare_reads *r, uint8_t *buffers)
             while (tag[i] != NULL)
                 i++;
             tag[i] = read;
-            CHECK(q->start(q->context, queue, r->fd[read->file], buffers + i * (int64_t)LP_COLD_CHUNK, read->room,
+            CHECK(q->start(q->context, queue, r->fd[read->file], buffers + i * (int64_t)LP_COLD_CHUNK_SMALL, read->room,
                            read->file_off, (void *)&tag[i]) == 0,
                   "a read was not started");
             under_way++;
@@ -125,7 +125,7 @@ static inline void bare_by_queue(bare_reads *r, uint8_t *buffers)
 static inline void *bare_reader(void *argument)
 {
     bare_reads *r = argument;
-    uint8_t *buffers = r->buffers + (int64_t)atomic_fetch_add(&r->thread, 1) * r->depth * LP_COLD_CHUNK;
+    uint8_t *buffers = r->buffers + (int64_t)atomic_fetch_add(&r->thread, 1) * r->depth * LP_COLD_CHUNK_SMALL;
     if (r->queue != NULL) {
         bare_by_queue(r, buffers);
         return NULL;
@@ -149,10 +149,10 @@ static inline double cold_run_bare(const cold_run *r, const lp_checkpoint *check
     pthread_t thread[LP_COLD_READERS_MOST];
     int *fd = calloc((size_t)files + 1, sizeof *fd);
     const int32_t each = depth > 0 ? depth : 1;
-    const size_t room = (size_t)readers * (size_t)each * LP_COLD_CHUNK;
+    const size_t room = (size_t)readers * (size_t)each * LP_COLD_CHUNK_SMALL;
     GOOD(lp_cold_names_list(&b, r->plan, checkpoint, &err));
     GOOD(lp_cold_files_open(&f, &platform, checkpoint, b.file_needed, LP_COLD_READ_DIRECT, &err));
-    GOOD(lp_cold_batches_make(&b, r->plan, &f, LP_COLD_STAGING / 16, LP_COLD_CHUNK, INT64_MAX, &err));
+    GOOD(lp_cold_batches_make(&b, r->plan, &f, LP_COLD_STAGING / 16, LP_COLD_CHUNK_SMALL, INT64_MAX, &err));
     for (int32_t i = 0; i < files; i++)
         fd[i] = f.file[i].direct_fd;
     bare_reads bare = {.b = &b, .fd = fd, .depth = each, .queue = depth > 0 ? lp_read_queue_system() : NULL};

@@ -3,6 +3,7 @@
 #include "cold_device.h"
 
 #include "replayer/device_cold_batches.h"
+#include "replayer/device_cold_ring.h"
 #include "replayer/source_ranges.h"
 
 #include <fcntl.h>
@@ -333,6 +334,33 @@ static void test_the_caller_can_stop(void **state)
     cold_close_bed(&b);
 }
 
+/* Copies are as large as pays, and pinned memory no more than a small load can use. */
+static void test_sizes(void **state)
+{
+    static const struct {
+        int64_t pinned, needed, chunk, buffers;
+        bool is_direct;
+    } c[] = {
+        {0, INT64_MAX, 16 << 20, 8, false},
+        {0, (int64_t)2 << 30, 16 << 20, 8, false},
+        {0, (int64_t)2 << 30, 8 << 20, 16, true},
+        {0, 1000, 8 << 20, 16, false},
+        {0, 100 << 20, 12800 << 10, 10, false},
+        {1 << 20, (int64_t)2 << 30, 256 << 10, 4, false},
+        {1, 0, 64 << 10, 4, false},
+        {(int64_t)1 << 30, (int64_t)2 << 30, 16 << 20, 64, false},
+        {(int64_t)1 << 40, 0, 8 << 20, 64, true},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof c / sizeof c[0]; i++) {
+        const lp_cold_sizes s =
+            lp_cold_sizes_of(&(lp_cold_options){.pinned = c[i].pinned}, c[i].needed, c[i].is_direct);
+        assert_int_equal(s.chunk, c[i].chunk);
+        assert_int_equal(s.buffers, c[i].buffers);
+        assert_int_equal(s.slot, LP_COLD_STAGING / LP_COLD_SLOTS);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -345,6 +373,7 @@ int main(void)
         cmocka_unit_test(test_faults_of_files),
         cmocka_unit_test(test_faults_of_the_device),
         cmocka_unit_test(test_the_caller_can_stop),
+        cmocka_unit_test(test_sizes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
