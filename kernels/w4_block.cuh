@@ -97,7 +97,6 @@ template <int KIND, int MOST> struct w4_layout : w4_stage<KIND, MOST, 2> {
     using S = w4_stage<KIND, MOST, 2>;
     static constexpr int HEADER = 2048, SUMS = MOST * W4_ROWS * 4; /* in whose place the finishers round them */
     static constexpr int RING = HEADER + SUMS;
-    static constexpr int EARLY = W4_MOST_STAGES; /* stages of weights fetched before routing is known, at most */
     static_assert(S::ELEMENT == 1 || MOST <= 48, "rounded values must not reach sums that are still to be read");
 };
 

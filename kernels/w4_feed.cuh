@@ -92,7 +92,7 @@ template <typename L> __device__ void w4_feed_weights(const w4_arguments &p, w4_
     const bool is_first = number < p.first_tiles;
     w4_item item = w4_first_tile<L>(p, number);
     if (is_first)
-        for (; filled < min(item.stages, min(p.stages, static_cast<int>(L::EARLY))); filled++, stage.next())
+        for (; filled < min(item.stages, p.stages); filled++, stage.next())
             w4_fill_weights<L>(p, h, ring, stage, item, filled, policy);
     moe_wait_for_inputs();
     const int chunks = *p.routes.chunks;

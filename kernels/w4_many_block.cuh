@@ -32,7 +32,6 @@ template <int KIND> struct w4_many_layout : w4_stage<KIND, LP_W4_MANY_ROWS, 1> {
     static constexpr int STAGED = (static_cast<int>(sizeof(w4_many_header)) + 1023) / 1024 * 1024;
     static constexpr int EXACT = STAGED + w4_block_bytes(S::ELEMENT, LP_W4_MANY_ROWS);
     static constexpr int RING = EXACT + (KIND == W4_NV ? 0 : LP_W4_MANY_ROWS * W4_MANY_PITCH * 4);
-    static constexpr int EARLY = 2; /* blocks start when routing ends: more would only delay their first item */
     static_assert(RING % 1024 == 0 && RING - STAGED >= W4_MANY_WARPS * W4_MANY_TURNED * 64, "alignment, and room");
 };
 
