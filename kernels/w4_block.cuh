@@ -75,10 +75,10 @@ __host__ __device__ constexpr float w4_unit_of_sums(int kind)
     return kind == W4_MX_WIDE ? 0x1p63f : kind == W4_NV ? 256.0f : 1.0f;
 }
 
-/* A variant of the kernel takes chunks of up to MOST tokens, in units of these. */
+/* A variant of the kernel takes chunks of up to MOST tokens, in units of these; those for many choose theirs. */
 __host__ __device__ constexpr int w4_unit(int most)
 {
-    return most > LP_W4_FEW_ROWS && most < LP_W4_MANY_ROWS ? 16 : 8;
+    return most > LP_W4_FEW_ROWS ? 16 : 8;
 }
 
 /* A stage of the ring: so many steps of 128 columns, weights with their scales and tokens with theirs. */
@@ -96,7 +96,7 @@ template <int KIND_, int MOST_, int STEPS_> struct w4_stage {
 template <int KIND, int MOST> struct w4_layout : w4_stage<KIND, MOST, 2> {
     using S = w4_stage<KIND, MOST, 2>;
     static constexpr int HEADER = 2048, SUMS = MOST * W4_ROWS * 4; /* in whose place the finishers round them */
-    static constexpr int RING = HEADER + SUMS;
+    static constexpr int RING = HEADER + SUMS, UNIT = w4_unit(MOST);
     static_assert(S::ELEMENT == 1 || MOST <= 48, "rounded values must not reach sums that are still to be read");
 };
 

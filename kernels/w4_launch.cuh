@@ -20,14 +20,14 @@ inline w4_projection w4_projection_of(const lp_moe_call *call, int which, const 
     return p;
 }
 
-inline lp_status w4_route(const lp_moe_call *call, const lp_w4_areas &areas, int most, lp_error *err)
+inline lp_status w4_route(const lp_moe_call *call, const lp_w4_areas &areas, int most, int unit, lp_error *err)
 {
     const lp_megamoe_shape &s = *call->shape;
     lp_moe_route_job job = {};
     job.routes = areas.routes;
     job.experts = s.experts, job.hidden = s.hidden, job.top_k = s.top_k, job.max_tokens = s.tokens_bound;
     job.first_expert = s.first_expert;
-    job.align = w4_unit(most), job.chunk_rows = most;
+    job.align = unit, job.chunk_rows = most;
     const int64_t routes = s.tokens_bound * s.top_k;
     job.sync_words = static_cast<int32_t>(1 + lp_moe_chunks_cap(routes, s.experts, most));
     job.x_dtype = s.x_dtype, job.id_dtype = s.id_dtype;
@@ -51,7 +51,7 @@ lp_status w4_launch(const lp_moe_call *call, const lp_w4_areas &areas, w4_kernel
     const lp_megamoe_shape &s = *call->shape;
     int blocks;
     LP_TRY(moe_device_blocks(&blocks, err));
-    LP_TRY(w4_route(call, areas, L::MOST, err));
+    LP_TRY(w4_route(call, areas, L::MOST, L::UNIT, err));
     w4_arguments p = {};
     p.projection[0] = w4_projection_of(call, 0, areas);
     p.projection[1] = w4_projection_of(call, 1, areas);

@@ -46,36 +46,30 @@ __device__ __forceinline__ void w4_many_mx_steps(w4_many_header &h, uint32_t rin
     turn.next();
 }
 
-/* A step of one part for COLUMNS tokens, one after the other. */
-template <int COLUMNS>
-__device__ __forceinline__ void w4_many_mx_columns(const uint32_t (&a)[4][4], uint32_t tokens, uint32_t token_scales,
-                                                   float *total)
-{
-    float sum[COLUMNS / 2];
-    w4_mx_products<COLUMNS>(sum, a, tokens);
-    hopper::mma_wait<0>();
-    w4_promote<COLUMNS>(total, sum, token_scales);
-}
-
-/* For more tokens, in two parts: sums of all would not fit beside the totals. */
+/* For more tokens, some of them at a time: sums of all would not fit beside the totals. */
 template <int N>
-__device__ __forceinline__ void w4_many_mx_halves(w4_many_header &h, uint32_t ring, w4_turn &turn, int steps,
+__device__ __forceinline__ void w4_many_mx_pieces(w4_many_header &h, uint32_t ring, w4_turn &turn, int steps,
                                                   w4_mx_rows (&rows)[2], float (&total)[2][N / 2])
 {
     using L = w4_many_layout<W4_MX_FP8>;
-    constexpr int PART_WEIGHTS = 16 * 64, PART_SCALES = 16 * L::SCALE_ROW, FIRST = 64;
+    constexpr int PART_WEIGHTS = 16 * 64, PART_SCALES = 16 * L::SCALE_ROW, PIECE = N % 64 == 0 ? 64 : 40;
+    static_assert(N % PIECE == 0, "pieces of one width, so that their sums take the same registers");
     const w4_places<L> my(w4_many_row(0));
     for (int k = 0; k < steps; k++, turn.next()) {
         const uint32_t stage = ring + __shfl_sync(~0u, turn.at, 0) * L::STAGE;
         hopper::barrier_wait(hopper::shared_address(&h.full[turn.at]), turn.phase);
 #pragma unroll
         for (int part = 0; part < 2; part++) {
+            float sum[PIECE / 2];
             uint32_t a[4][4];
             w4_mx_operand(a, rows[part],
                           w4_mx_load(stage + my.weights + part * PART_WEIGHTS, stage + my.scales + part * PART_SCALES));
-            w4_many_mx_columns<FIRST>(a, stage + L::TOKENS, stage + my.token_scales, total[part]);
-            w4_many_mx_columns<N - FIRST>(a, stage + L::TOKENS + FIRST * 128, stage + my.token_scales + FIRST * 4,
-                                          total[part] + FIRST / 2);
+#pragma unroll
+            for (int first = 0; first < N; first += PIECE) {
+                w4_mx_products<PIECE>(sum, a, stage + L::TOKENS + first * 128);
+                hopper::mma_wait<0>();
+                w4_promote<PIECE>(total[part] + first / 2, sum, stage + my.token_scales + first * 4);
+            }
         }
         w4_release(h, turn.at, threadIdx.x % 32);
     }
@@ -104,7 +98,7 @@ __device__ __forceinline__ void w4_many_mx(const w4_arguments &p, w4_many_header
     if constexpr (N <= 112)
         w4_many_mx_steps<N>(h, ring, turn, steps, rows, total);
     else
-        w4_many_mx_halves<N>(h, ring, turn, steps, rows, total);
+        w4_many_mx_pieces<N>(h, ring, turn, steps, rows, total);
 #pragma unroll
     for (int part = 0; part < 2; part++) {
         const float upper = __uint_as_float(rows[part].reference[0] << 23);
@@ -177,7 +171,7 @@ __device__ __forceinline__ void w4_many_tile(const w4_arguments &p, w4_many_head
         w4_many_finish_output<KIND, N>(p, h, item, staging, total, round);
 }
 
-template <int KIND>
+template <int KIND, int UNIT>
 __device__ __forceinline__ void w4_many_multiply(const w4_arguments &p, w4_many_header &h, char *staging, uint32_t ring)
 {
     const int lane = threadIdx.x % 32;
@@ -197,7 +191,8 @@ __device__ __forceinline__ void w4_many_multiply(const w4_arguments &p, w4_many_
                 w4_release(h, turn.at, lane);
             }
 #define W4_MANY_CASE(n)                                                                                                \
-    else if (width == (n)) w4_many_tile<KIND, n>(p, h, staging, ring, turn, item, projection, stages, round);
+    else if (n % UNIT == 0 && width == (n))                                                                            \
+        w4_many_tile<KIND, n % UNIT == 0 ? n : UNIT>(p, h, staging, ring, turn, item, projection, stages, round);
         W4_MANY_CASE(8)
         W4_MANY_CASE(16)
         W4_MANY_CASE(24)
