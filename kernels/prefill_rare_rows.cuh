@@ -54,13 +54,14 @@ __device__ inline float prefill_row_by_token(const prefill_arguments &p, const p
     return sum;
 }
 
-/* Rows whose scales E5M2 cannot hold: their sums are made again, in FP32. Trained weights have none. */
+/* Rows whose scales E5M2 cannot hold: their sums are made again, in FP32, and so are those of the rows eight from them,
+ * which lanes of the kernels for fewer tokens hold beside them: the bits of a row are the same there. */
 __device__ inline void prefill_redo_rows(const prefill_arguments &p, const uint8_t *reference, const prefill_task &task,
                                          int which, float (&sum)[128])
 {
     const int group = threadIdx.x / 128, lane = threadIdx.x % 32, first = group * 64 + threadIdx.x % 128 / 32 * 16;
     for (int row = 0; row < PREFILL_COLUMNS; row++) {
-        if (reference[row] != 0)
+        if (reference[row] != 0 && reference[row ^ 8] != 0)
             continue;
         for (int t = 0; t < 16 && first + t < task.rows; t++) {
             const float value = prefill_row_by_token(p, task, which, row, task.row + first + t);
