@@ -77,8 +77,8 @@ typedef struct lp_megamoe_shape {
     float activation_beta;
     float activation_limit;      /* of the clamp; 0: none */
     int64_t shared_intermediate; /* of the shared experts together; 0: none, the only value that is supported so far */
-    bool fast; /* LP_FP8_BLOCK128: let the matrix unit add 128 columns of gate and up, of any I; see above. Other
-                  formats have one way of adding only */
+    bool fast; /* LP_FP8_BLOCK128: let the matrix unit add 128 columns of gate and up; see above. Other formats, and
+                  I < 2048, have one way of adding only */
 } lp_megamoe_shape;
 
 /* ---- weights ----------------------------------------------------------------------------------------------------- */

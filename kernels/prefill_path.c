@@ -10,7 +10,7 @@ lp_prefill_kind lp_prefill_kind_of(const lp_megamoe_shape *shape)
 {
     switch (shape->format) {
     case LP_FP8_BLOCK128:
-        return shape->intermediate < 2048 && !shape->fast ? LP_PREFILL_FP8_WIDE : LP_PREFILL_FP8;
+        return shape->intermediate < 2048 ? LP_PREFILL_FP8_WIDE : LP_PREFILL_FP8;
     case LP_MOE_BF16:
         return LP_PREFILL_BF16;
     case LP_NVFP4:
