@@ -266,8 +266,7 @@ static bool say_due(comm *c, bool is_send)
             continue;
         uint32_t *due = is_send ? &c->board->seat[peer][c->rank].due : &c->board->seat[c->rank][peer].due;
         const uint32_t number = is_send ? ++c->out_count[peer] : ++c->in_count[peer];
-        code = is_send ? write_value(c->stream, (CUdeviceptr)(uintptr_t)due, number,
-                                     CU_STREAM_WRITE_VALUE_DEFAULT)
+        code = is_send ? write_value(c->stream, (CUdeviceptr)(uintptr_t)due, number, CU_STREAM_WRITE_VALUE_DEFAULT)
                        : wait_value(c->stream, (CUdeviceptr)(uintptr_t)due, number, CU_STREAM_WAIT_VALUE_GEQ);
     }
     return code == CUDA_SUCCESS;
