@@ -8,7 +8,8 @@ enum {
     DIGEST_BLOCK = 256,
     RESIDENT = 4, /* blocks on a processor: enough registers to have a whole chunk under way */
     LONG_CHUNK = 8,
-    SHORT_CHUNK = 2
+    SHORT_CHUNK = 2,
+    ALONE_BYTES = 120 << 10 /* of shared memory: no second block finds room on a processor */
 };
 
 #define LANE0_STEP 0x9e3779b97f4a7c15u
@@ -261,12 +262,15 @@ extern "C" int lp_device_value_sum(const lp_digest_job *job, const void *data, u
     cudaError_t code = cudaGetDevice(&device);
     if (code == cudaSuccess)
         code = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+    const int left = static_cast<int>(job->left), shared = left > 0 ? ALONE_BYTES : 0;
+    if (code == cudaSuccess && shared > 0)
+        code = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
     if (code == cudaSuccess)
-        code = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, DIGEST_BLOCK, 0);
+        code = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, DIGEST_BLOCK, shared);
     if (code == cudaSuccess) {
         const uint64_t wanted = (job->packets + DIGEST_BLOCK - 1) / DIGEST_BLOCK;
-        const uint64_t most = static_cast<uint64_t>(processors) * resident;
-        kernel<<<static_cast<unsigned>(wanted < most ? wanted : most), DIGEST_BLOCK, 0,
+        const uint64_t most = static_cast<uint64_t>(processors > left ? processors - left : 1) * resident;
+        kernel<<<static_cast<unsigned>(wanted < most ? wanted : most), DIGEST_BLOCK, shared,
                  static_cast<cudaStream_t>(stream)>>>(*job, next, static_cast<const char *>(data), sum);
         code = cudaGetLastError();
     }

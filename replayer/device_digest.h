@@ -31,7 +31,8 @@ typedef struct lp_digest_job {
     int64_t part_off;
     uint32_t words, parts, part_bytes;
     uint32_t rank;
-    int64_t unit; /* is_odd */
+    uint32_t left; /* processors that are left to others; the rest get one block each */
+    int64_t unit;  /* is_odd */
     bool is_odd;
     bool has_vectors; /* two loads of 16 bytes make a packet, and near_mode[k] says in 32 bits what mode[k] says */
     struct {

@@ -26,7 +26,8 @@ struct lp_device_exec {
     host_list rows, words, others;
     uint32_t items;
     int64_t tiles, bytes;
-    int row_blocks, word_blocks, other_blocks;
+    int processors, other_blocks;
+    int left; /* processors that runs do without */
 };
 
 struct lp_device_push {
@@ -133,8 +134,7 @@ extern "C" int lp_device_exec_open(lp_device_exec **out, const lp_device_program
     CUDA_TRY(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, move_others, LP_BLOCK, 0), failed);
     CUDA_TRY(cudaFuncSetAttribute(move_rows, cudaFuncAttributeMaxDynamicSharedMemorySize, LP_ROW_SHARED), failed);
     CUDA_TRY(cudaFuncSetAttribute(move_words, cudaFuncAttributeMaxDynamicSharedMemorySize, LP_WORD_SHARED), failed);
-    e->row_blocks = processors;
-    e->word_blocks = processors * LP_WORD_BLOCKS;
+    e->processors = processors;
     e->other_blocks = processors * resident;
     CUDA_TRY(cudaStreamCreateWithFlags(&u.stream, cudaStreamNonBlocking), failed);
     CUDA_TRY(upload(&u, reinterpret_cast<void **>(&e->desc), p->desc, desc_bytes), failed);
@@ -282,6 +282,11 @@ failed:
     return code;
 }
 
+extern "C" void lp_device_exec_leave(lp_device_exec *e, int processors)
+{
+    e->left = processors < e->processors ? processors : e->processors - 1;
+}
+
 /* How the kernels of one push are launched: all but the first may start before the one before it has ended. */
 typedef struct launcher {
     cudaStream_t stream;
@@ -315,6 +320,7 @@ extern "C" int lp_device_push_run(lp_device_push *p, void *stream)
 {
     int code = 0;
     const lp_device_exec *e = p->exec;
+    const int processors = e->processors - e->left;
     launcher l = {static_cast<cudaStream_t>(stream), false};
     const work_item *row_work = p->work, *word_work = row_work + p->rows, *other_work = word_work + p->words;
     const work_list rows = {p->is_all ? nullptr : row_work, e->rows.device.whole, p->rows};
@@ -322,11 +328,11 @@ extern "C" int lp_device_push_run(lp_device_push *p, void *stream)
     const work_list others = {p->is_all ? nullptr : other_work, e->others.device.whole, p->others};
     if (p->rows > 0)
         CUDA_TRY(launch(&l, move_rows, p->rows <= UINT32_MAX / LP_TILE_UNITS ? p->rows * LP_TILE_UNITS : UINT32_MAX,
-                        e->row_blocks, LP_ROW_THREADS, LP_ROW_SHARED, e->desc, rows, p->bases),
+                        processors, LP_ROW_THREADS, LP_ROW_SHARED, e->desc, rows, p->bases),
                  failed);
     if (p->words > 0)
-        CUDA_TRY(launch(&l, move_words, p->words, e->word_blocks, LP_WORD_THREADS, LP_WORD_SHARED, e->desc, e->shape,
-                        words, p->bases),
+        CUDA_TRY(launch(&l, move_words, p->words, processors * LP_WORD_BLOCKS, LP_WORD_THREADS, LP_WORD_SHARED, e->desc,
+                        e->shape, words, p->bases),
                  failed);
     if (p->others > 0)
         CUDA_TRY(launch(&l, move_others, p->others, e->other_blocks, LP_BLOCK, 0, e->desc, others, p->bases), failed);

@@ -25,6 +25,9 @@ const char *lp_cuda_text(int code);
 int lp_device_exec_open(lp_device_exec **out, const lp_device_program *program);
 void lp_device_exec_close(lp_device_exec *exec);          /* NULL is allowed */
 int64_t lp_device_exec_bytes(const lp_device_exec *exec); /* device memory that it holds */
+/* Runs from now on leave so many processors to others, of rows and words at least: kernels that come to stay for a
+ * while, such as those of messages, need whole ones and would wait for the end of a run. */
+void lp_device_exec_leave(lp_device_exec *exec, int processors);
 
 /* A prepared push of at most `capacity` items, used on one stream at a time. All device memory is taken here. */
 int lp_device_push_open(lp_device_push **out, lp_device_exec *exec, uint32_t capacity);

@@ -218,6 +218,11 @@ static int64_t program_bytes(void *, const void *program)
     return bytes + (p->captured == nullptr ? 0 : lp_device_push_bytes(p->captured));
 }
 
+static void program_leave(void *, void *program, int processors)
+{
+    lp_device_exec_leave(static_cast<cuda_program *>(program)->exec, processors);
+}
+
 /* The list of a captured push is made now, beside the stream: a graph repeats the moves, not the list. */
 static int list_aside(cuda_program *p, const uint32_t *item, const void *const *base, uint32_t count)
 {
@@ -387,6 +392,7 @@ extern "C" lp_status lp_cuda_calls(lp_device_calls *out, const char *name, bool 
     c.program_open = program_open;
     c.program_close = program_close;
     c.program_bytes = program_bytes;
+    c.program_leave = program_leave;
     c.program_push = program_push;
     c.derives_open = derives_open;
     c.derives_close = derives_close;

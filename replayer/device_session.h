@@ -53,6 +53,8 @@ typedef struct lp_device_calls {
     lp_status (*program_open)(void *context, void **program, const struct lp_device_side *side, lp_error *err);
     void (*program_close)(void *context, void *program);
     int64_t (*program_bytes)(void *context, const void *program);
+    /* Pushes from now on leave so many processors to what runs beside them. NULL: there are none to leave. */
+    void (*program_leave)(void *context, void *program, int processors);
     /* `item` rises; base[i] is where byte 0 of the name of item[i] would be. */
     lp_status (*program_push)(void *context, void *program, const uint32_t *item, const void *const *base,
                               uint32_t count, void *stream, lp_error *err);

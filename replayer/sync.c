@@ -8,6 +8,7 @@
 #include "replayer/session_patch.h"
 #include "replayer/sync_delta.h"
 #include "replayer/sync_source.h"
+#include "replayer/sync_sum.h"
 #include "replayer/transport_lane.h"
 #include "replayer/transport_wire.h"
 
@@ -268,6 +269,14 @@ static lp_status say_needs(lp_sync *s, const lp_plan *plan, uint8_t *used, uint8
     return LP_OK;
 }
 
+/* What is replayed while messages come leaves processors to them. */
+static void leave_processors(const lp_sync *s, const lp_plan *plan, int processors)
+{
+    const lp_device_side *side = plan->side;
+    if (s->uses_lane && side->program != NULL && side->calls.program_leave != NULL)
+        side->calls.program_leave(side->calls.context, side->program, processors);
+}
+
 static lp_status receive_into(lp_sync *s, lp_plan *plan, const lp_session_options *options, lp_error *err)
 {
     lp_session *session = NULL;
@@ -279,7 +288,9 @@ static lp_status receive_into(lp_sync *s, lp_plan *plan, const lp_session_option
         o.mode = LP_DIRECT;
     s->held = 0;
     LP_TRY(lp_begin(&session, plan, &o, err));
+    leave_processors(s, plan, LP_LANE_LEFT);
     lp_status status = receive_frames(s, plan, session, o.stream, err);
+    leave_processors(s, plan, 0);
     if (status == LP_OK)
         status = lp_finish(session, &s->report.load, err);
     else

@@ -7,6 +7,7 @@
 #include "replayer/device_session.h"
 #include "replayer/sync_private.h"
 #include "replayer/sync_source.h"
+#include "replayer/sync_sum.h"
 
 #include <stdatomic.h>
 
@@ -195,6 +196,8 @@ static lp_status prepare_inside(packing *p, void *const *bucket, lp_error *err)
     LP_TRY(make_items(p, err));
     if (p->parts > 0)
         LP_TRY(c->program_open(c->context, &p->program, &p->side, err));
+    if (p->program != NULL && p->own == NULL && c->program_leave != NULL)
+        c->program_leave(c->context, p->program, LP_LANE_LEFT);
     p->is_ready = true;
     return LP_OK;
 }

@@ -9,6 +9,7 @@ enum { PACKET = 32 };
 static void begin_at(lp_digest_job *job, int64_t word)
 {
     job->first = (uint64_t)word;
+    job->left = LP_LANE_LEFT;
     job->has_vectors = job->has_vectors && word + job->bytes / 8 <= INT32_MAX;
 }
 

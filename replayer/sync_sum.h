@@ -12,6 +12,11 @@ typedef struct lp_sum_part {
     int64_t at; /* of its first byte, from that of the data */
 } lp_sum_part;
 
+/* Processors that what goes on beside messages leaves to them: a message has a block for each of its channels, of which
+ * NCCL has up to 32, and a block needs most of a processor. It would wait for whoever stays there until he has ended.
+ */
+enum { LP_LANE_LEFT = 32 };
+
 enum { LP_SUM_PARTS = 3 }; /* of whole packets, of the words behind them, of the bytes behind those */
 
 /* The jobs whose sums, taken together, are those of lp_value_sum_add(sum, off, data, bytes). off is a multiple of 8;
