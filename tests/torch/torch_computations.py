@@ -6,16 +6,14 @@ python torch_computations.py [--count 2000] [--seed N] [--only INDEX]
 Square roots are left out, as PyTorch on a CPU does not round all of them as IEEE asks; the zero that a minimum or maximum
 of both zeros gives is not compared.
 """
-import argparse
 import os
 import random
-import sys
-import tempfile
 
 import torch
 from safetensors.torch import save_file
 
 import loadplan
+from random_runs import run_all
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 SHAPES = ((4, 6), (4, 6), (4, 1), (6,), (), (3, 4, 6), (1, 6), (5,))
@@ -101,27 +99,5 @@ def one(rng, path):
     return "equal"
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--count", type=int, default=2000)
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 40))
-    parser.add_argument("--only", type=int)
-    options = parser.parse_args()
-    print(f"seed {options.seed}")
-    counts = {"equal": 0, "refused": 0, "impossible": 0, "failed": 0}
-    with tempfile.TemporaryDirectory() as folder:
-        for i in range(options.count) if options.only is None else [options.only]:
-            try:
-                counts[one(random.Random(options.seed * 1000003 + i), os.path.join(folder, "model.safetensors"))] += 1
-            except Exception as error:  # noqa: BLE001
-                counts["failed"] += 1
-                print(f"program {i}: {type(error).__name__}: {error}")
-                if options.only is not None:
-                    raise
-    print(f"{options.count} programs: " + ", ".join(f"{n} {what}" for what, n in counts.items()))
-    return counts["failed"] > 0
-
-
 if __name__ == "__main__":
-    torch.set_grad_enabled(False)
-    sys.exit(main())
+    run_all(one)
