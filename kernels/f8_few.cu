@@ -10,6 +10,7 @@
 #include "kernels/f8_feed.cuh"
 #include "kernels/f8_finish.cuh"
 #include "kernels/f8_multiply.cuh"
+#include "kernels/moe_route_job.cuh"
 #include "kernels/moe_tensor_map.cuh"
 
 namespace
@@ -161,19 +162,10 @@ f8_projection projection_of(const lp_moe_call *call, int which, const lp_f8_area
 lp_status run_route(const lp_moe_call *call, const lp_f8_areas &areas, int chunk_rows, int unit, lp_error *err)
 {
     const lp_megamoe_shape &s = *call->shape;
-    lp_moe_route_job job = {};
-    job.routes = areas.routes;
-    job.experts = s.experts, job.hidden = s.hidden, job.top_k = s.top_k, job.max_tokens = s.tokens_bound;
-    job.first_expert = s.first_expert;
-    job.align = unit, job.chunk_rows = chunk_rows;
+    lp_moe_route_job job = moe_route_job_of(call, areas.routes, unit, chunk_rows);
     job.sync_words = static_cast<int32_t>(1 + lp_moe_chunks_cap(s.tokens_bound * s.top_k, s.experts, chunk_rows));
-    job.x_dtype = s.x_dtype, job.id_dtype = s.id_dtype;
     job.gather = s.format == LP_MOE_BF16 ? LP_MOE_GATHER_F8_BF16 : LP_MOE_GATHER_F8;
-    job.x = call->io->x, job.topk_ids = call->io->topk_ids;
-    job.x_scale = call->io->x_scale, job.topk_weight = call->io->topk_weight;
-    job.tokens = call->io->tokens, job.received = call->io->received;
     job.rows = areas.x, job.row_scale = areas.x_scale;
-    job.early = call->sink != nullptr && call->sink->early;
     return lp_moe_route(&job, call->stream, err);
 }
 

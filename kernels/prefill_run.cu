@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The path of many tokens an expert: its kernel, and the launches of a call. */
+#include "kernels/moe_route_job.cuh"
 #include "kernels/moe_tensor_map.cuh"
 #include "kernels/prefill_ahead.cuh"
 #include "kernels/prefill_decode.cuh"
@@ -189,18 +190,8 @@ lp_status run_route(const lp_moe_call *call, lp_prefill_kind kind, bool is_ahead
                     lp_error *err)
 {
     const lp_megamoe_shape &s = *call->shape;
-    lp_moe_route_job job = {};
-    job.routes = areas.routes;
-    job.experts = s.experts, job.hidden = s.hidden, job.top_k = s.top_k, job.max_tokens = s.tokens_bound;
-    job.first_expert = s.first_expert;
-    job.align = job.chunk_rows = PREFILL_ROWS;
+    lp_moe_route_job job = moe_route_job_of(call, areas.routes, PREFILL_ROWS, PREFILL_ROWS);
     job.sync_words = static_cast<int32_t>(2 * areas.tiles + token_tiles(s));
-    job.x_dtype = s.x_dtype, job.id_dtype = s.id_dtype;
-    job.gather = LP_MOE_GATHER_NONE;
-    job.x = call->io->x, job.topk_ids = call->io->topk_ids;
-    job.x_scale = call->io->x_scale, job.topk_weight = call->io->topk_weight;
-    job.tokens = call->io->tokens, job.received = call->io->received;
-    job.early = call->sink != nullptr && call->sink->early;
     if (areas.x != nullptr && s.tokens_bound < MANY_TOKENS) { /* in one launch */
         job.gather = LP_MOE_GATHER_PREFILL, job.prefill_kind = kind;
         job.rows = areas.x, job.row_scale = areas.x_scale;

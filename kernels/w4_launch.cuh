@@ -4,6 +4,7 @@
 #define LOADPLAN_W4_LAUNCH_CUH
 
 #include "kernels/moe_launch.cuh"
+#include "kernels/moe_route_job.cuh"
 #include "kernels/w4_block.cuh"
 
 inline w4_projection w4_projection_of(const lp_moe_call *call, int which, const lp_w4_areas &areas)
@@ -23,22 +24,13 @@ inline w4_projection w4_projection_of(const lp_moe_call *call, int which, const 
 inline lp_status w4_route(const lp_moe_call *call, const lp_w4_areas &areas, int most, int unit, lp_error *err)
 {
     const lp_megamoe_shape &s = *call->shape;
-    lp_moe_route_job job = {};
-    job.routes = areas.routes;
-    job.experts = s.experts, job.hidden = s.hidden, job.top_k = s.top_k, job.max_tokens = s.tokens_bound;
-    job.first_expert = s.first_expert;
-    job.align = unit, job.chunk_rows = most;
+    lp_moe_route_job job = moe_route_job_of(call, areas.routes, unit, most);
     const int64_t routes = s.tokens_bound * s.top_k;
     job.sync_words = static_cast<int32_t>(1 + lp_moe_chunks_cap(routes, s.experts, most));
-    job.x_dtype = s.x_dtype, job.id_dtype = s.id_dtype;
     job.gather = s.format == LP_NVFP4       ? LP_MOE_GATHER_W4_BF16
                  : lp_moe_wide_products(&s) ? LP_MOE_GATHER_W4_WIDE
                                             : LP_MOE_GATHER_W4_FP8;
-    job.x = call->io->x, job.topk_ids = call->io->topk_ids;
-    job.x_scale = call->io->x_scale, job.topk_weight = call->io->topk_weight;
-    job.tokens = call->io->tokens, job.received = call->io->received;
     job.rows = areas.x, job.row_scale = areas.x_scale;
-    job.early = call->sink != nullptr && call->sink->early;
     return lp_moe_route(&job, call->stream, err);
 }
 
