@@ -122,32 +122,6 @@ done:
 
 /* ---- in place ---- */
 
-/* A map of elements (a cast, from src_elem to dst_elem) as the map that gathers its source elements densely, in the
- * order of a dense destination. */
-static lp_status source_gather(lp_recorder *r, const lp_map *cast, const lp_map **out, lp_error *err)
-{
-    const int64_t from = cast->src_elem, to = cast->dst_elem;
-    lp_box *box = lp_arena_get(&r->arena, (size_t)cast->nbox * sizeof *box);
-    lp_mode *mode = lp_arena_get(&r->arena, (size_t)cast->nmode * sizeof *mode);
-    if (box == NULL || mode == NULL)
-        return lp_fail_memory(err);
-    for (int32_t b = 0; b < cast->nbox; b++) {
-        box[b] = cast->box[b];
-        box[b].dst_off = box[b].dst_off / to * from;
-        box[b].run *= from;
-        for (int32_t m = 0; m < box[b].rank; m++) {
-            mode[m] = cast->box[b].mode[m];
-            mode[m].dst_stride = mode[m].dst_stride / to * from;
-        }
-        box[b].mode = mode;
-        mode += box[b].rank;
-    }
-    const lp_map *map = NULL;
-    LP_TRY(lp_map_from_boxes(&map, 1, 1, cast->nbox, box, r->platform.alloc, err));
-    *out = rec_own(r, map);
-    return *out != NULL ? LP_OK : lp_fail_memory(err);
-}
-
 static bool is_identity(const lp_map *map, int64_t bytes)
 {
     return map->nbox == 1 && map->box[0].rank == 0 && map->box[0].src_off == 0 && map->box[0].dst_off == 0 &&
@@ -176,7 +150,7 @@ lp_status rec_read_piece(lp_recorder *r, rec_value *at, const rec_piece *piece, 
         return LP_OK;
     /* The copy cast: read the source as it is, and cast in the expression. */
     rec_value source = *at;
-    LP_TRY(source_gather(r, piece->map, &source.map, err));
+    LP_TRY(rec_map_as_bytes(r, piece->map, piece->map->src_elem, &source.map, err));
     source.dtype = (lp_dtype)piece->src_dtype;
     source.node.dtype = piece->src_dtype;
     const lp_node cast = {.op = LP_OP_CAST, .dtype = at->node.dtype, .count = at->node.count};

@@ -195,24 +195,32 @@ static lp_status through_fill(lp_recorder *r, const lp_map *part, const rec_piec
     return keep(r, map, &out->map, err);
 }
 
-/* A map of elements that casts, from a dense value, as the map of bytes from the value that was cast before. */
-static lp_status from_cast_value(lp_recorder *r, const lp_map *cast, const lp_map **out, lp_error *err)
+/* A place in elements of `from` bytes as one in elements of `to`; where they are equal it need not be whole elements.
+ */
+static int64_t scaled(int64_t place, int64_t from, int64_t to)
 {
-    const int64_t from = cast->src_elem, to = cast->dst_elem;
+    return from == to ? place : place / from * to;
+}
+
+lp_status rec_map_as_bytes(lp_recorder *r, const lp_map *cast, int64_t elem, const lp_map **out, lp_error *err)
+{
     lp_box *box = lp_arena_get(&r->arena, (size_t)cast->nbox * sizeof *box);
     lp_mode *mode = lp_arena_get(&r->arena, (size_t)cast->nmode * sizeof *mode);
     if (box == NULL || mode == NULL)
         return lp_fail_memory(err);
     for (int32_t b = 0; b < cast->nbox; b++) {
-        box[b] = cast->box[b];
-        box[b].src_off = box[b].src_off / from * to;
-        box[b].run *= to;
+        const lp_box *old = &cast->box[b];
+        box[b] = *old;
+        box[b].src_off = scaled(old->src_off, cast->src_elem, elem);
+        box[b].dst_off = scaled(old->dst_off, cast->dst_elem, elem);
+        box[b].run *= elem;
         box[b].mode = mode;
-        for (int32_t m = 0; m < box[b].rank; m++) {
-            *mode = cast->box[b].mode[m];
-            mode->src_stride = mode->src_stride / from * to;
-            mode++;
+        for (int32_t m = 0; m < old->rank; m++) {
+            mode[m] = old->mode[m];
+            mode[m].src_stride = scaled(mode[m].src_stride, cast->src_elem, elem);
+            mode[m].dst_stride = scaled(mode[m].dst_stride, cast->dst_elem, elem);
         }
+        mode += old->rank;
     }
     const lp_map *map = NULL;
     LP_TRY(lp_map_from_boxes(&map, 1, 1, cast->nbox, box, r->platform.alloc, err));
@@ -235,7 +243,7 @@ static lp_status through_value(lp_recorder *r, const lp_map *part, const rec_pie
     if (node < 0)
         return lp_fail_memory(err);
     out->name = (uint32_t)node;
-    return from_cast_value(r, out->map, &out->map, err);
+    return rec_map_as_bytes(r, out->map, out->map->dst_elem, &out->map, err);
 }
 
 static lp_status through_piece(lp_recorder *r, const lp_map *part, const rec_piece *piece, lp_dtype from, lp_dtype to,

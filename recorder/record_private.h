@@ -231,6 +231,10 @@ void rec_copy_pieces(const char *file, int line, lp_tensor dst, lp_tensor src);
 /* What `gather` reads in the temporary, as a piece of the one name, and of the one cast, that put it there;
  * LP_E_UNSUPPORTED: there are others. */
 lp_status rec_through_pieces(lp_recorder *r, int64_t temporary, const lp_map *gather, rec_piece *out, lp_error *err);
+/* A map of elements that casts, as the map of bytes that moves its elements uncast, each of `elem` bytes at both ends:
+ * with src_elem, what gathers the source densely, in the order of a dense destination; with dst_elem, what reads a
+ * dense value that was cast before. *out is the recorder's. */
+lp_status rec_map_as_bytes(lp_recorder *r, const lp_map *cast, int64_t elem, const lp_map **out, lp_error *err);
 
 /* ---- record_value.c ---- */
 
