@@ -32,6 +32,8 @@ lp_status lp_moe_exchange_inner(lp_megamoe_shape *inner, const lp_megamoe_shape 
     inner->first_expert = shape->experts * rank;
     inner->x_dtype = travels_as_e4m3(shape) ? LP_F8_E4M3 : LP_BF16;
     inner->id_dtype = LP_I32;
+    inner->shared_intermediate = 0; /* the owner of a token computes them */
+    inner->shared_format = 0;
     lp_error why = {0};
     if (lp_moe_check_shape(inner, &why) != LP_OK)
         return lp_fail(err, why.code, "of %d ranks together: %s", (int)ranks, why.text);
@@ -73,24 +75,32 @@ static int64_t table_bytes(const lp_megamoe_shape *shape)
     return space.used;
 }
 
+/* What lies in front of the workspace of the routed experts; -1 with *err. */
+static int64_t own_bytes(const lp_megamoe_shape *shape, lp_error *err)
+{
+    const int64_t shared = lp_moe_shared_workspace(shape, err);
+    return shared < 0 ? -1 : table_bytes(shape) + shared;
+}
+
 int64_t lp_moe_exchange_workspace(const lp_megamoe_shape *shape, int32_t ranks, lp_error *err)
 {
     lp_megamoe_shape inner;
     if (lp_moe_exchange_inner(&inner, shape, 0, ranks, err) != LP_OK)
         return 0;
-    const int64_t bytes = lp_megamoe_workspace(&inner, err);
-    return bytes > 0 ? bytes + table_bytes(shape) : 0;
+    const int64_t bytes = lp_megamoe_workspace(&inner, err), own = own_bytes(shape, err);
+    return bytes > 0 && own >= 0 ? bytes + own : 0;
 }
 
 void lp_moe_exchange_terms(const lp_megamoe_shape *shape, int32_t ranks, char *text, size_t text_bytes)
 {
     (void)snprintf(text, text_bytes,
                    "%d ranks, format %d, %lld experts a rank from %lld, hidden %lld, intermediate %lld, top %lld, "
-                   "at most %lld tokens, activation %d (%.9g, %.9g, %.9g)%s",
+                   "at most %lld tokens, activation %d (%.9g, %.9g, %.9g)%s, shared %lld of format %d",
                    (int)ranks, (int)shape->format, (long long)shape->experts, (long long)shape->first_expert,
                    (long long)shape->hidden, (long long)shape->intermediate, (long long)shape->top_k,
                    (long long)shape->max_tokens, (int)shape->activation, (double)shape->activation_alpha,
-                   (double)shape->activation_beta, (double)shape->activation_limit, shape->fast ? ", fast" : "");
+                   (double)shape->activation_beta, (double)shape->activation_limit, shape->fast ? ", fast" : "",
+                   (long long)shape->shared_intermediate, (int)shape->shared_format);
 }
 
 /* ---- checks ---- */
@@ -141,11 +151,12 @@ lp_status lp_moe_exchange_check(const lp_megamoe_shape *shape, const lp_megamoe_
     lp_megamoe_shape inner;
     LP_TRY(lp_moe_exchange_inner(&inner, shape, exchange->rank, exchange->ranks, err));
     LP_TRY(check_buffers(shape, exchange, err));
-    const int64_t tables = table_bytes(shape);
     LP_TRY(lp_megamoe_check(shape, weights, io, workspace, INT64_MAX, err)); /* the size is judged below */
+    lp_megamoe_weights routed = *weights;
+    routed.shared = NULL;
     const lp_moe_exchange_places places = lp_moe_exchange_layout(shape, exchange->ranks);
     const lp_megamoe_io own = inner_io(io, exchange, &places);
-    return lp_megamoe_check(&inner, weights, &own, workspace, workspace_bytes - tables, err);
+    return lp_megamoe_check(&inner, &routed, &own, workspace, workspace_bytes - own_bytes(shape, err), err);
 }
 
 /* ---- the call ---- */
@@ -193,14 +204,17 @@ lp_status lp_moe_exchange_run(const lp_megamoe_shape *shape, const lp_megamoe_we
     lp_megamoe_shape inner;
     LP_TRY(lp_moe_exchange_inner(&inner, shape, e.rank, e.ranks, err));
     int32_t *const route_row = workspace;
-    char *const rest = (char *)workspace + table_bytes(shape);
+    char *const shared_space = (char *)workspace + table_bytes(shape), *const rest =
+                                                                           (char *)workspace + own_bytes(shape, err);
     const lp_moe_send_job send = send_job(shape, io, &e, &places, route_row);
     lp_moe_sink sink = {.routes = send.bound * send.choices, .early = !e.shares_gpu};
     for (int32_t r = 0; r < e.ranks; r++)
         sink.slots[r] = (char *)e.buffer[r] + places.slots;
     const lp_megamoe_io received = inner_io(io, &e, &places);
+    const void *shared_rows;
     LP_TRY(lp_moe_send(&send, stream, err));
-    LP_TRY(lp_moe_enqueue(&inner, weights, &received, rest, stream, &sink, err));
+    LP_TRY(lp_moe_shared_enqueue(shape, weights, io, shared_space, stream, &shared_rows, err));
+    LP_TRY(lp_moe_enqueue(&inner, weights, &received, rest, stream, &sink, NULL, err));
     LP_TRY(lp_moe_meet(&e, send.bound, stream, err));
     const lp_moe_combine_job combine = {.hidden = shape->hidden,
                                         .top_k = shape->top_k,
@@ -209,6 +223,7 @@ lp_status lp_moe_exchange_run(const lp_megamoe_shape *shape, const lp_megamoe_we
                                         .route_row = route_row,
                                         .topk_weight = shape->format == LP_NVFP4 ? io->topk_weight : NULL,
                                         .rows = sink.slots[e.rank],
+                                        .shared_rows = shared_rows,
                                         .y = io->y};
     return lp_moe_combine(&combine, !e.shares_gpu, stream, err);
 }

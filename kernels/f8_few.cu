@@ -218,11 +218,5 @@ extern "C" lp_status lp_f8_few_run(const lp_moe_call *call, lp_error *err)
     LP_TRY(moe_device_blocks(&blocks, err));
     LP_TRY(run_route(call, areas, chunk_rows, unit, err));
     LP_TRY(run_projections(call, areas, chunk_rows, unit, blocks, err));
-    if (call->sink != nullptr)
-        return LP_OK;
-    lp_moe_combine_job job = {};
-    job.hidden = s.hidden, job.top_k = s.top_k, job.max_tokens = s.tokens_bound;
-    job.tokens = call->io->tokens, job.route_row = areas.routes.route_row;
-    job.rows = areas.out, job.y = call->io->y;
-    return lp_moe_combine(&job, true, call->stream, err);
+    return lp_moe_finish(call, areas.routes.route_row, areas.out, err);
 }

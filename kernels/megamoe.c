@@ -70,11 +70,10 @@ static lp_megamoe_shape with_defaults(const lp_megamoe_shape *shape)
     return s;
 }
 
-/* The largest that any path needs which a later tokens_bound or another family of weights might choose. */
-int64_t lp_megamoe_workspace(const lp_megamoe_shape *shape, lp_error *err)
+/* Without shared experts: the largest that any path needs which a later tokens_bound or another family of weights
+ * might choose. */
+static int64_t routed_workspace(const lp_megamoe_shape *shape, lp_error *err)
 {
-    if (lp_moe_check_shape(shape, err) != LP_OK)
-        return 0;
     lp_megamoe_shape s = with_defaults(shape), few = s;
     s.tokens_bound = s.max_tokens;
     few.tokens_bound = 1;
@@ -97,13 +96,27 @@ int64_t lp_megamoe_workspace(const lp_megamoe_shape *shape, lp_error *err)
     return most;
 }
 
+int64_t lp_megamoe_workspace(const lp_megamoe_shape *shape, lp_error *err)
+{
+    if (lp_moe_check_shape(shape, err) != LP_OK)
+        return 0;
+    const int64_t routed = routed_workspace(shape, err), shared = lp_moe_shared_workspace(shape, err);
+    int64_t all;
+    if (routed == 0 || shared < 0)
+        return 0;
+    if (lp_add(routed, shared, &all))
+        return all;
+    (void)lp_fail(err, LP_E_LIMIT, "the workspace of this shape has more than 2^63 bytes");
+    return 0;
+}
+
 /* ---- the call ---- */
 
 lp_status lp_moe_enqueue(const lp_megamoe_shape *shape, const lp_megamoe_weights *weights, const lp_megamoe_io *io,
-                         void *workspace, void *stream, const lp_moe_sink *sink, lp_error *err)
+                         void *workspace, void *stream, const lp_moe_sink *sink, const void *shared_rows, lp_error *err)
 {
     const lp_megamoe_shape s = with_defaults(shape);
-    const lp_moe_call call = {&s, weights, io, lp_moe_family_of(weights), workspace, stream, sink};
+    const lp_moe_call call = {&s, weights, io, lp_moe_family_of(weights), workspace, stream, sink, shared_rows};
     const lp_moe_path *const *const from = sink == NULL ? paths : sending_paths;
     for (int i = 0; i < (sink == NULL ? PATHS : SENDING); i++)
         if (from[i]->takes(&s, call.family))
@@ -116,5 +129,8 @@ lp_status lp_megamoe(const lp_megamoe_shape *shape, const lp_megamoe_weights *we
                      void *workspace, int64_t workspace_bytes, void *stream, lp_error *err)
 {
     LP_TRY(lp_megamoe_check(shape, weights, io, workspace, workspace_bytes, err));
-    return lp_moe_enqueue(shape, weights, io, workspace, stream, NULL, err);
+    const int64_t shared_bytes = lp_moe_shared_workspace(shape, err);
+    const void *shared_rows;
+    LP_TRY(lp_moe_shared_enqueue(shape, weights, io, workspace, stream, &shared_rows, err));
+    return lp_moe_enqueue(shape, weights, io, (char *)workspace + shared_bytes, stream, NULL, shared_rows, err);
 }

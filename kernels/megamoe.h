@@ -3,6 +3,7 @@
  * loadplan/megamoe.h: the mixture-of-experts layer of one rank, computed on the weights that a replay puts in place.
  *
  *   y[t] = sum over j < top_k of w[t][j] * down_e( act(gate_e(x[t]), up_e(x[t])) ),   e = ids[t][j]
+ *          + down_s( act(gate_s(x[t]), up_s(x[t])) ), where there are shared experts s, which every token has
  *
  * for NVIDIA Hopper (compute capability 9.0). One call is a few launches on one stream: routing, both projections,
  * combination. It allocates nothing, never waits on the host, and reads token count, ids, scales and weights on the
@@ -27,7 +28,8 @@
  * Codes of h are the products of h and 448 / amax, rounded. x may be given as BF16 where E4M3 is wanted: then it is
  * quantised per token and 128 columns with the same scale, and its codes are x / scale, rounded.
  * Rows of the second projection are rounded to BF16 (after l2_alpha), added in FP32 in ascending j, and rounded to
- * BF16. A token whose ids are all masked gets zeros.
+ * BF16. The row of the shared experts, of the format that they have, is rounded alike and added last. A token whose ids
+ * are all masked gets zeros, or that row.
  *
  * Thread rule: calls of different workspaces are independent; one workspace is in use by one stream at a time.
  */
@@ -76,10 +78,15 @@ typedef struct lp_megamoe_shape {
     float activation_alpha; /* 0: 1. SiTU: its a, which must be > 0 */
     float activation_beta;
     float activation_limit;      /* of the clamp; 0: none */
-    int64_t shared_intermediate; /* of the shared experts together; 0: none, the only value that is supported so far */
+    int64_t shared_intermediate; /* of the shared experts together, which are computed as one expert; 0: none */
     bool fast; /* LP_FP8_BLOCK128: let the matrix unit add 128 columns of gate and up; see above. Other formats, and
                   I < 2048, have one way of adding only */
+    lp_moe_format shared_format; /* of the shared experts; 0: format. It must take x_dtype */
 } lp_megamoe_shape;
+
+/* What one call for the shared experts alone would have as its shape: E = 1, I = shared_intermediate, k = 1, their
+ * format, all else as in *shape. Their tensors are described by it: lp_megamoe_tensor_in, lp_megamoe_layout. */
+LP_API lp_megamoe_shape lp_megamoe_shared_shape(const lp_megamoe_shape *shape);
 
 /* ---- weights ----------------------------------------------------------------------------------------------------- */
 
@@ -115,7 +122,8 @@ typedef enum lp_moe_slot {
 /*
  * Layouts that are read (lp_megamoe_layout lists them): FORMAT_sm90_* of the layout table, which are packed by tiles
  * for this GPU, and for LP_MXFP4 and LP_NVFP4 also the DeepGEMM contract (mxfp4_l1_weight ..). Both tensors of one
- * projection must be of the same family. LP_MOE_BF16 has no scales: leave those slots zero.
+ * projection must be of the same family. LP_MOE_BF16 has no scales: leave those slots zero. Shared experts of
+ * LP_MXFP8 may also be in mxfp8_shared_*, which have the same bytes without a dimension for experts.
  *
  * Alphas, LP_NVFP4 only (NULL elsewhere), read on the device at each call:
  *   l1_alpha             FP32 [E] or [E, 2] (gate, up), contiguous: multiplies gate and up before the activation
@@ -127,7 +135,8 @@ typedef struct lp_megamoe_weights {
     size_t size; /* sizeof(lp_megamoe_weights) */
     lp_megamoe_tensor tensor[LP_MOE_SLOTS];
     const float *l1_alpha, *l2_alpha, *l2_activation_scale;
-    int32_t l1_alpha_columns; /* 1 or 2 */
+    int32_t l1_alpha_columns;                /* 1 or 2 */
+    const struct lp_megamoe_weights *shared; /* host memory: the shared experts as one, in their format; or NULL */
 } lp_megamoe_weights;
 
 /* The n-th layout that `format` reads in `slot`, the fastest first; NULL past the last. */

@@ -17,23 +17,31 @@ typedef struct readable {
     lp_moe_format format;
     const char *name;
     const char *contract[LP_MOE_SLOTS], *packed[LP_MOE_SLOTS];
+    const char *single[LP_MOE_SLOTS]; /* the contract's of one expert, without a dimension for experts */
 } readable;
 
 static const readable formats[] = {
     {LP_MXFP4,
      "mxfp4",
      {"mxfp4_l1_weight", "mxfp4_l1_scale", "mxfp4_l2_weight", "mxfp4_l2_scale"},
-     {"mxfp4_sm90_l1_weight", "mxfp4_sm90_l1_scale", "mxfp4_sm90_l2_weight", "mxfp4_sm90_l2_scale"}},
+     {"mxfp4_sm90_l1_weight", "mxfp4_sm90_l1_scale", "mxfp4_sm90_l2_weight", "mxfp4_sm90_l2_scale"},
+     {NULL}},
     {LP_NVFP4,
      "nvfp4",
      {"nvfp4_l1_weight", "nvfp4_l1_scale", "nvfp4_l2_weight", "nvfp4_l2_scale"},
-     {"nvfp4_sm90_l1_weight", "nvfp4_sm90_l1_scale", "nvfp4_sm90_l2_weight", "nvfp4_sm90_l2_scale"}},
-    {LP_MXFP8, "mxfp8", {"mxfp8_l1_weight", "mxfp8_l1_scale", "mxfp8_l2_weight", "mxfp8_l2_scale"}, {NULL}},
+     {"nvfp4_sm90_l1_weight", "nvfp4_sm90_l1_scale", "nvfp4_sm90_l2_weight", "nvfp4_sm90_l2_scale"},
+     {NULL}},
+    {LP_MXFP8,
+     "mxfp8",
+     {"mxfp8_l1_weight", "mxfp8_l1_scale", "mxfp8_l2_weight", "mxfp8_l2_scale"},
+     {NULL},
+     {"mxfp8_shared_l1_weight", "mxfp8_shared_l1_scale", "mxfp8_shared_l2_weight", "mxfp8_shared_l2_scale"}},
     {LP_FP8_BLOCK128,
      "fp8_block128",
      {"fp8_block128_l1_weight", "fp8_block128_l1_scale", "fp8_block128_l2_weight", "fp8_block128_l2_scale"},
+     {NULL},
      {NULL}},
-    {LP_MOE_BF16, "bf16", {"bf16_l1_weight", NULL, "bf16_l2_weight", NULL}, {NULL}},
+    {LP_MOE_BF16, "bf16", {"bf16_l1_weight", NULL, "bf16_l2_weight", NULL}, {NULL}, {NULL}},
 };
 
 static const readable *format_of(lp_moe_format format)
@@ -101,10 +109,13 @@ static lp_status check_dtypes(const lp_megamoe_shape *s, const readable *f, lp_e
     return LP_OK;
 }
 
-lp_status lp_moe_check_shape(const lp_megamoe_shape *s, lp_error *err)
+static lp_status of_shared_experts(const lp_error *why, lp_error *err)
 {
-    if (s == NULL || s->size != sizeof *s)
-        return lp_fail(err, LP_E_ARGUMENT, "the shape's size field is not sizeof(lp_megamoe_shape)");
+    return lp_fail(err, why->code, "of the shared experts: %s", why->text);
+}
+
+static lp_status check_experts(const lp_megamoe_shape *s, lp_error *err)
+{
     const readable *f;
     LP_TRY(find_format(s->format, &f, err));
     LP_TRY(check_range("experts", s->experts, 1, MOST_EXPERTS, err));
@@ -121,13 +132,29 @@ lp_status lp_moe_check_shape(const lp_megamoe_shape *s, lp_error *err)
             LP_TRY(lp_layout_check(lp_layout_find(id), &sizes, err));
     }
     LP_TRY(check_dtypes(s, f, err));
-    LP_TRY(check_activation(s, err));
+    return check_activation(s, err);
+}
+
+static lp_status check_shared_experts(const lp_megamoe_shape *s, lp_error *err)
+{
     if (s->shared_intermediate < 0)
         return lp_fail(err, LP_E_ARGUMENT, "shared_intermediate is negative");
-    if (s->shared_intermediate != 0)
-        return lp_fail(err, LP_E_UNSUPPORTED,
-                       "shared experts are not computed apart: add them to the experts that every token has");
+    if (s->shared_intermediate == 0)
+        return s->shared_format == 0 ? LP_OK
+                                     : lp_fail(err, LP_E_ARGUMENT, "shared_format is given, shared_intermediate is 0");
+    const lp_megamoe_shape shared = lp_megamoe_shared_shape(s);
+    lp_error why = {0};
+    if (check_experts(&shared, &why) != LP_OK)
+        return of_shared_experts(&why, err);
     return LP_OK;
+}
+
+lp_status lp_moe_check_shape(const lp_megamoe_shape *s, lp_error *err)
+{
+    if (s == NULL || s->size != sizeof *s)
+        return lp_fail(err, LP_E_ARGUMENT, "the shape's size field is not sizeof(lp_megamoe_shape)");
+    LP_TRY(check_experts(s, err));
+    return check_shared_experts(s, err);
 }
 
 /* ---- weights ---- */
@@ -211,7 +238,7 @@ static lp_status check_tensor(const lp_megamoe_shape *shape, const readable *f, 
         return lp_fail(err, LP_E_ARGUMENT, "the %s names no layout", slot_names[slot]);
     if (is_named(f->packed[slot], t->layout))
         *family = LP_MOE_PACKED;
-    else if (is_named(f->contract[slot], t->layout))
+    else if (is_named(f->contract[slot], t->layout) || (shape->experts == 1 && is_named(f->single[slot], t->layout)))
         *family = LP_MOE_CONTRACT;
     else if (lp_layout_find(t->layout) == NULL)
         return lp_fail(err, LP_E_MISMATCH, "the %s has the unknown layout '%s'", slot_names[slot], t->layout);
@@ -240,7 +267,7 @@ static lp_status check_alphas(const readable *f, const lp_megamoe_weights *w, lp
     return LP_OK;
 }
 
-static lp_status check_weights(const lp_megamoe_shape *shape, const lp_megamoe_weights *w, lp_error *err)
+static lp_status check_expert_weights(const lp_megamoe_shape *shape, const lp_megamoe_weights *w, lp_error *err)
 {
     if (w == NULL || w->size != sizeof *w)
         return lp_fail(err, LP_E_ARGUMENT, "the weights' size field is not sizeof(lp_megamoe_weights)");
@@ -254,6 +281,24 @@ static lp_status check_weights(const lp_megamoe_shape *shape, const lp_megamoe_w
             return lp_fail(err, LP_E_MISMATCH, "'%s' and '%s' are layouts of two families", w->tensor[0].layout,
                            w->tensor[slot].layout);
     return check_alphas(f, w, err);
+}
+
+static lp_status check_weights(const lp_megamoe_shape *shape, const lp_megamoe_weights *w, lp_error *err)
+{
+    LP_TRY(check_expert_weights(shape, w, err));
+    if (shape->shared_intermediate == 0)
+        return w->shared == NULL
+                   ? LP_OK
+                   : lp_fail(err, LP_E_ARGUMENT, "weights of shared experts are given, shared_intermediate is 0");
+    if (w->shared == NULL)
+        return lp_fail(err, LP_E_ARGUMENT, "the weights of the shared experts are missing");
+    const lp_megamoe_shape shared = lp_megamoe_shared_shape(shape);
+    lp_error why = {0};
+    if (w->shared->shared != NULL)
+        return lp_fail(err, LP_E_ARGUMENT, "shared experts have no shared experts of their own");
+    if (check_expert_weights(&shared, w->shared, &why) != LP_OK)
+        return of_shared_experts(&why, err);
+    return LP_OK;
 }
 
 lp_moe_family lp_moe_family_of(const lp_megamoe_weights *weights)

@@ -6,6 +6,8 @@
  *   projections       one path of the table below: rows -> h -> BF16 rows [rows, H]
  *   combine           rows -> y
  *
+ * Shared experts are computed first, as a call of one expert that every token has, whose rows combine adds last.
+ *
  * Rows. Every route (token t, choice j; route number t * k + j) of a local expert gets a row. Rows of one expert lie
  * together in ascending route number, experts in ascending order, and each expert starts at a multiple of `align`; rows
  * between its last route and the next multiple are padding. Nothing a row holds depends on where the row lies.
@@ -115,6 +117,7 @@ typedef struct lp_moe_combine_job {
     const int32_t *tokens, *route_row;
     const float *topk_weight; /* multiplies rows in FP32, or NULL: rows are added as they are */
     const void *rows;         /* BF16 [rows, H] */
+    const void *shared_rows;  /* BF16 [cap, H], added last; or NULL */
     void *y;                  /* BF16 [cap, H] */
 } lp_moe_combine_job;
 
@@ -142,7 +145,11 @@ typedef struct lp_moe_call {
     char *workspace; /* 256-byte aligned */
     void *stream;
     const lp_moe_sink *sink; /* NULL: rows are combined into y; else they go there, and nothing is combined */
+    const void *shared_rows; /* of lp_moe_combine_job */
 } lp_moe_call;
+
+/* The last stage of a path: combines the routes' rows, or does nothing where the call has a sink. */
+lp_status lp_moe_finish(const lp_moe_call *call, const int32_t *route_row, const void *rows, lp_error *err);
 
 typedef struct lp_moe_path {
     const char *name;
@@ -152,13 +159,28 @@ typedef struct lp_moe_path {
     lp_status (*run)(const lp_moe_call *call, lp_error *err); /* enqueues all stages; NULL without CUDA */
 } lp_moe_path;
 
-/* The call after its checks: defaults, and the first path that takes it. */
+/* The call after its checks: defaults, and the first path that takes it. Shared experts are left out; `shared_rows` are
+ * theirs, or NULL. */
 lp_status lp_moe_enqueue(const lp_megamoe_shape *shape, const lp_megamoe_weights *weights, const lp_megamoe_io *io,
-                         void *workspace, void *stream, const lp_moe_sink *sink, lp_error *err);
+                         void *workspace, void *stream, const lp_moe_sink *sink, const void *shared_rows,
+                         lp_error *err);
 
 /* In megamoe.c: the paths in order of preference; the first that takes a call runs it. Those that obey a sink are
  * listed there once more. */
 extern const lp_moe_path lp_moe_path_w4_decode, lp_moe_path_f8_few, lp_moe_path_prefill_w4, lp_moe_path_prefill;
+
+/* ---- shared experts ---- */
+
+/* Bytes of the workspace that they take, a multiple of 256, 0 where there are none; -1 with *err: not supported. */
+int64_t lp_moe_shared_workspace(const lp_megamoe_shape *shape, lp_error *err);
+
+/* Enqueues them on checked arguments. *rows: theirs, in `workspace`, or NULL where there are none. */
+lp_status lp_moe_shared_enqueue(const lp_megamoe_shape *shape, const lp_megamoe_weights *weights,
+                                const lp_megamoe_io *io, void *workspace, void *stream, const void **rows,
+                                lp_error *err);
+
+/* One launch: ids 0 and weights 1 for `tokens` tokens. */
+lp_status lp_moe_fill_shared_routes(int32_t *ids, float *weights, int64_t tokens, void *stream, lp_error *err);
 
 /* ---- workspace ---- */
 

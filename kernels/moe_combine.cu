@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Combination: the BF16 rows of a token's routes, added in FP32 in ascending order of choice, rounded to BF16. */
+/* Combination: the BF16 rows of a token's routes, added in FP32 in ascending order of choice, then that of the shared
+ * experts, rounded to BF16. */
 #include "kernels/megamoe_private.h"
 #include "kernels/moe_launch.cuh"
 
@@ -63,6 +64,9 @@ __global__ void __launch_bounds__(THREADS, 16) combine(const lp_moe_combine_job 
         const int token = task / pieces, at = task % pieces * 32 + lane, next = task + warps;
         const Choices following(job, next / pieces, next < tokens * pieces);
         float sum[COLUMNS] = {};
+        uint4 shared = make_uint4(0, 0, 0, 0);
+        if (job.shared_rows != nullptr)
+            shared = __ldcs(static_cast<const uint4 *>(job.shared_rows) + token * row_pieces + at);
 #pragma unroll 1
         for (int j = 0; j < choices; j += AHEAD) {
             uint4 value[AHEAD];
@@ -80,6 +84,8 @@ __global__ void __launch_bounds__(THREADS, 16) combine(const lp_moe_combine_job 
                     add(sum, value[i], weight);
             }
         }
+        if (job.shared_rows != nullptr)
+            add(sum, shared, 1.0f);
         __stcs(static_cast<uint4 *>(job.y) + token * row_pieces + at, rounded(sum));
         mine = following;
         task = next;
@@ -94,4 +100,17 @@ extern "C" lp_status lp_moe_combine(const lp_moe_combine_job *job, bool early, v
                   blocks = (tasks + warps - 1) / warps;
     const moe_launch launch(static_cast<int>(blocks < MOST_BLOCKS ? blocks : MOST_BLOCKS), THREADS, 0, stream, early);
     return moe_launched(cudaLaunchKernelEx(&launch.config, combine, *job), "the combination", err);
+}
+
+extern "C" lp_status lp_moe_finish(const lp_moe_call *call, const int32_t *route_row, const void *rows, lp_error *err)
+{
+    if (call->sink != nullptr)
+        return LP_OK;
+    const lp_megamoe_shape &s = *call->shape;
+    lp_moe_combine_job job = {};
+    job.hidden = s.hidden, job.top_k = s.top_k, job.max_tokens = s.tokens_bound;
+    job.tokens = call->io->tokens, job.route_row = route_row;
+    job.topk_weight = s.format == LP_NVFP4 ? call->io->topk_weight : nullptr;
+    job.rows = rows, job.shared_rows = call->shared_rows, job.y = call->io->y;
+    return lp_moe_combine(&job, true, call->stream, err);
 }

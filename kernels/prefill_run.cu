@@ -266,12 +266,5 @@ extern "C" lp_status lp_prefill_run(const lp_moe_call *call, lp_error *err)
     const lp_megamoe_tensor *const tensor = call->weights->tensor;
     LP_TRY(launch_kind(kind | (is_ahead ? PREFILL_AHEAD : 0), arguments_of(call, kind, is_ahead, areas),
                        tensor[LP_MOE_L1_WEIGHT].data, tensor[LP_MOE_L2_WEIGHT].data, blocks, call->stream, err));
-    if (call->sink != nullptr)
-        return LP_OK;
-    lp_moe_combine_job job = {};
-    job.hidden = s.hidden, job.top_k = s.top_k, job.max_tokens = s.tokens_bound;
-    job.tokens = call->io->tokens, job.route_row = areas.routes.route_row;
-    job.topk_weight = s.format == LP_NVFP4 ? call->io->topk_weight : nullptr;
-    job.rows = areas.out, job.y = call->io->y;
-    return lp_moe_combine(&job, true, call->stream, err);
+    return lp_moe_finish(call, areas.routes.route_row, areas.out, err);
 }

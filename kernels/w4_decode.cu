@@ -88,12 +88,5 @@ extern "C" lp_status lp_w4_decode_run(const lp_moe_call *call, lp_error *err)
         LP_TRY(run<W4_MX_WIDE>(call, areas, err));
     else
         LP_TRY(run<W4_MX_FP8>(call, areas, err));
-    if (call->sink != nullptr)
-        return LP_OK;
-    lp_moe_combine_job job = {};
-    job.hidden = s.hidden, job.top_k = s.top_k, job.max_tokens = s.tokens_bound;
-    job.tokens = call->io->tokens, job.route_row = areas.routes.route_row;
-    job.topk_weight = s.format == LP_NVFP4 ? call->io->topk_weight : nullptr;
-    job.rows = areas.out, job.y = call->io->y;
-    return lp_moe_combine(&job, true, call->stream, err);
+    return lp_moe_finish(call, areas.routes.route_row, areas.out, err);
 }

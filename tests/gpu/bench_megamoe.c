@@ -292,7 +292,8 @@ static reference_error check(const layer *l, call *c)
                                        l->alpha_host,
                                        l->alpha_host ? l->alpha_host + 2 * s->experts : NULL,
                                        l->alpha_host ? l->alpha_host + 3 * s->experts : NULL,
-                                       2};
+                                       2,
+                                       NULL};
     const reference_input input = {c->x_host, NULL, c->id_host, c->weight_host, c->tokens};
     double *const want = malloc((size_t)(2 * checked * s->hidden) * sizeof *want);
     CHECK(want != NULL, "out of memory");

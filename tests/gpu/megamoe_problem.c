@@ -208,7 +208,14 @@ lp_status problem_make(moe_problem *p, const lp_megamoe_shape *shape, int32_t n,
     LP_TRY(lay_out(p, LP_MOE_L1_WEIGHT, n, code[0], code[1], err));
     LP_TRY(lay_out(p, LP_MOE_L1_SCALE, n, scale[0], scale[1], err));
     LP_TRY(lay_out(p, LP_MOE_L2_WEIGHT, n, code[2], NULL, err));
-    return lay_out(p, LP_MOE_L2_SCALE, n, scale[2], NULL, err);
+    LP_TRY(lay_out(p, LP_MOE_L2_SCALE, n, scale[2], NULL, err));
+    if (shape->shared_intermediate == 0)
+        return LP_OK;
+    const lp_megamoe_shape shared = lp_megamoe_shared_shape(shape);
+    p->shared = own(p, sizeof *p->shared);
+    LP_TRY(problem_make(p->shared, &shared, 0, SCALES_USUAL, seed + 1, err));
+    p->weights.shared = &p->shared->weights;
+    return LP_OK;
 }
 
 /* ---- tokens ---- */
@@ -281,6 +288,9 @@ void problem_route(moe_problem *p, int64_t tokens, problem_routing routing, int6
 
 void problem_free(moe_problem *p)
 {
+    if (p->shared != NULL)
+        problem_free(p->shared);
+    p->shared = NULL;
     for (int i = 0; i < p->owned_count; i++)
         free(p->owned[i]);
     p->owned_count = 0;

@@ -32,11 +32,13 @@ typedef struct moe_problem {
     const char *layout[LP_MOE_SLOTS];
     void *packed[LP_MOE_SLOTS];
     int64_t packed_bytes[LP_MOE_SLOTS];
+    struct moe_problem *shared; /* weights of the shared experts, or NULL */
     void *owned[64];
     int owned_count;
 } moe_problem;
 
-/* Fills weights and layouts; `n`: which of the format's layouts. LP_E_ARGUMENT where the format has no such. */
+/* Fills weights and layouts; `n`: which of the format's layouts. LP_E_ARGUMENT where the format has no such. Shared
+ * experts have usual scales and the first layouts of their format. */
 lp_status problem_make(moe_problem *problem, const lp_megamoe_shape *shape, int32_t n, problem_scales scales,
                        uint64_t seed, lp_error *err);
 

@@ -140,64 +140,74 @@ static float bf16_rounded(double v)
     return lp_bf16_value(lp_bf16_code((float)v));
 }
 
+/* Adds an expert's row, times the weight of the route, to the sum of rounded rows and to that without rounding. */
+static void add_expert(const lp_megamoe_shape *shape, const reference_weights *w, int64_t e, double route,
+                       const double *x, const double *x_exact, float *sum, double *exact)
+{
+    const int64_t hidden = shape->hidden, inner = shape->intermediate, most = hidden > inner ? hidden : inner;
+    double *const h = malloc((size_t)inner * sizeof *h), *const h_exact = malloc((size_t)inner * sizeof *h);
+    float *const h_f32 = malloc((size_t)inner * sizeof *h_f32);
+    double *const row = malloc((size_t)most * sizeof *row);
+    const bool weight_in_h = shape->format != LP_NVFP4;
+    double alpha[2] = {1, 1}, down_alpha = 1;
+    if (w->l1_alpha != NULL)
+        for (int half = 0; half < 2; half++)
+            alpha[half] = (double)w->l1_alpha[w->l1_alpha_columns == 2 ? 2 * e + half : e];
+    if (w->l2_alpha != NULL)
+        down_alpha = (double)w->l2_alpha[e];
+    if (w->l2_activation_scale != NULL)
+        down_alpha /= (double)w->l2_activation_scale[0];
+
+    for (int64_t c = 0; c < inner; c++) {
+        reference_row(shape->format, w->gate, w->gate_scale, inner, hidden, e, c, row);
+        const double gate = dot(x, row, hidden) * alpha[0], gate_exact = dot(x_exact, row, hidden) * alpha[0];
+        reference_row(shape->format, w->up, w->up_scale, inner, hidden, e, c, row);
+        const double up = dot(x, row, hidden) * alpha[1], up_exact = dot(x_exact, row, hidden) * alpha[1];
+        const double factor = weight_in_h ? route : 1.0;
+        h_f32[c] = (float)(reference_activation(shape, (double)(float)gate, (double)(float)up) * factor);
+        h_exact[c] = reference_activation(shape, gate_exact, up_exact) * factor;
+    }
+    if (wants_e4m3(shape->format))
+        reference_quantise_e4m3(h_f32, inner, h);
+    else
+        for (int64_t c = 0; c < inner; c++)
+            h[c] = (double)bf16_rounded((double)h_f32[c]);
+
+    for (int64_t r = 0; r < hidden; r++) {
+        reference_row(shape->format, w->down, w->down_scale, hidden, inner, e, r, row);
+        const float slot = bf16_rounded(dot(h, row, inner) * down_alpha);
+        sum[r] += weight_in_h ? slot : (float)(route * (double)slot);
+        exact[r] += dot(h_exact, row, inner) * down_alpha * (weight_in_h ? 1.0 : route);
+    }
+    free(h);
+    free(h_exact);
+    free(h_f32);
+    free(row);
+}
+
 void reference_token(const lp_megamoe_shape *shape, const reference_weights *w, const reference_input *input,
                      int64_t token, double *rounded, double *exact)
 {
-    const int64_t hidden = shape->hidden, inner = shape->intermediate, most = hidden > inner ? hidden : inner;
+    const int64_t hidden = shape->hidden;
     double *const x = malloc((size_t)hidden * sizeof *x), *const x_exact = malloc((size_t)hidden * sizeof *x);
-    double *const h = malloc((size_t)inner * sizeof *h), *const h_exact = malloc((size_t)inner * sizeof *h);
-    float *const h_f32 = malloc((size_t)inner * sizeof *h_f32), *const sum = calloc((size_t)hidden, sizeof *sum);
-    double *const row = malloc((size_t)most * sizeof *row);
-    const bool weight_in_h = shape->format != LP_NVFP4;
-
+    float *const sum = calloc((size_t)hidden, sizeof *sum);
     token_row(shape, input, token, x, x_exact);
     memset(exact, 0, (size_t)hidden * sizeof *exact);
     for (int64_t j = 0; j < shape->top_k; j++) {
-        const int64_t id = input->ids[token * shape->top_k + j];
-        const int64_t e = id - shape->first_expert;
-        if (id < 0 || e < 0 || e >= shape->experts)
-            continue;
-        const double route = (double)input->weight[token * shape->top_k + j];
-        double alpha[2] = {1, 1}, down_alpha = 1;
-        if (w->l1_alpha != NULL)
-            for (int half = 0; half < 2; half++)
-                alpha[half] = (double)w->l1_alpha[w->l1_alpha_columns == 2 ? 2 * e + half : e];
-        if (w->l2_alpha != NULL)
-            down_alpha = (double)w->l2_alpha[e];
-        if (w->l2_activation_scale != NULL)
-            down_alpha /= (double)w->l2_activation_scale[0];
-
-        for (int64_t c = 0; c < inner; c++) {
-            reference_row(shape->format, w->gate, w->gate_scale, inner, hidden, e, c, row);
-            const double gate = dot(x, row, hidden) * alpha[0], gate_exact = dot(x_exact, row, hidden) * alpha[0];
-            reference_row(shape->format, w->up, w->up_scale, inner, hidden, e, c, row);
-            const double up = dot(x, row, hidden) * alpha[1], up_exact = dot(x_exact, row, hidden) * alpha[1];
-            const double factor = weight_in_h ? route : 1.0;
-            h_f32[c] = (float)(reference_activation(shape, (double)(float)gate, (double)(float)up) * factor);
-            h_exact[c] = reference_activation(shape, gate_exact, up_exact) * factor;
-        }
-        if (wants_e4m3(shape->format))
-            reference_quantise_e4m3(h_f32, inner, h);
-        else
-            for (int64_t c = 0; c < inner; c++)
-                h[c] = (double)bf16_rounded((double)h_f32[c]);
-
-        for (int64_t r = 0; r < hidden; r++) {
-            reference_row(shape->format, w->down, w->down_scale, hidden, inner, e, r, row);
-            const float slot = bf16_rounded(dot(h, row, inner) * down_alpha);
-            sum[r] += weight_in_h ? slot : (float)(route * (double)slot);
-            exact[r] += dot(h_exact, row, inner) * down_alpha * (weight_in_h ? 1.0 : route);
-        }
+        const int64_t id = input->ids[token * shape->top_k + j], e = id - shape->first_expert;
+        if (id >= 0 && e >= 0 && e < shape->experts)
+            add_expert(shape, w, e, (double)input->weight[token * shape->top_k + j], x, x_exact, sum, exact);
+    }
+    if (w->shared != NULL) {
+        const lp_megamoe_shape shared = lp_megamoe_shared_shape(shape);
+        token_row(&shared, input, token, x, x_exact);
+        add_expert(&shared, w->shared, 0, 1.0, x, x_exact, sum, exact);
     }
     for (int64_t r = 0; r < hidden; r++)
         rounded[r] = (double)bf16_rounded((double)sum[r]);
     free(x);
     free(x_exact);
-    free(h);
-    free(h_exact);
-    free(h_f32);
     free(sum);
-    free(row);
 }
 
 /* ---- many tokens ---- */

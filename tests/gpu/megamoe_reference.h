@@ -17,6 +17,7 @@ typedef struct reference_weights {
     const void *gate_scale, *up_scale, *down_scale;
     const float *l1_alpha, *l2_alpha, *l2_activation_scale; /* as in lp_megamoe_weights; LP_NVFP4 */
     int32_t l1_alpha_columns;
+    const struct reference_weights *shared; /* of lp_megamoe_shared_shape, or NULL */
 } reference_weights;
 
 typedef struct reference_input {

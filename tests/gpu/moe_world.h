@@ -22,7 +22,7 @@ typedef struct exchange_case {
     int64_t tokens[MOST_RANKS], bound;
     problem_routing routing;
     bool fp8_x, wide_ids;
-    int64_t first_expert;
+    int64_t first_expert, shared_intermediate; /* shared experts are MXFP8 */
 } exchange_case;
 
 /* Rank n is on GPU n modulo these. */
@@ -34,13 +34,13 @@ typedef struct rank_state {
     int gpu;
     cudaStream_t stream;
     lp_megamoe_shape shape;
-    lp_megamoe_weights weights;
+    lp_megamoe_weights weights, shared;
     lp_megamoe_io io;
     lp_moe_exchange exchange;
     void *workspace;
     int64_t workspace_bytes;
     int64_t first_token, tokens;
-    void *allocation[32];
+    void *allocation[40];
     int count;
 } rank_state;
 
@@ -63,24 +63,35 @@ static inline void put(const void *to, const void *from, int64_t bytes)
 }
 
 /* Experts [first, first + experts) of the problem. */
-static inline void upload_weights(rank_state *r, const moe_problem *p, int64_t first)
+static inline void upload_experts(rank_state *r, lp_megamoe_weights *weights, const lp_megamoe_shape *shape,
+                                  const moe_problem *p, int64_t first)
 {
     lp_error err = {0};
-    r->weights.size = sizeof r->weights;
+    *weights = (lp_megamoe_weights){.size = sizeof *weights};
     for (int slot = 0; slot < LP_MOE_SLOTS; slot++) {
         if (p->layout[slot] == NULL)
             continue;
         const int64_t each = p->packed_bytes[slot] / p->shape.experts;
-        const void *const data = device_bytes(r, (const char *)p->packed[slot] + first * each, each * r->shape.experts);
-        CHECK(lp_megamoe_tensor_in(&r->weights.tensor[slot], &r->shape, p->layout[slot], data, &err) == LP_OK, "%s",
+        const void *const data = device_bytes(r, (const char *)p->packed[slot] + first * each, each * shape->experts);
+        CHECK(lp_megamoe_tensor_in(&weights->tensor[slot], shape, p->layout[slot], data, &err) == LP_OK, "%s",
               err.text);
     }
     if (p->weights.l1_alpha != NULL) {
-        r->weights.l1_alpha = device_bytes(r, p->weights.l1_alpha + 2 * first, r->shape.experts * 8);
-        r->weights.l2_alpha = device_bytes(r, p->weights.l2_alpha + first, r->shape.experts * 4);
-        r->weights.l2_activation_scale = device_bytes(r, p->weights.l2_activation_scale, 4);
-        r->weights.l1_alpha_columns = 2;
+        weights->l1_alpha = device_bytes(r, p->weights.l1_alpha + 2 * first, shape->experts * 8);
+        weights->l2_alpha = device_bytes(r, p->weights.l2_alpha + first, shape->experts * 4);
+        weights->l2_activation_scale = device_bytes(r, p->weights.l2_activation_scale, 4);
+        weights->l1_alpha_columns = 2;
     }
+}
+
+/* Its routed experts, and all shared ones. */
+static inline void upload_weights(rank_state *r, const moe_problem *p, int64_t first)
+{
+    upload_experts(r, &r->weights, &r->shape, p, first);
+    if (p->shared == NULL)
+        return;
+    upload_experts(r, &r->shared, &p->shared->shape, p->shared, 0);
+    r->weights.shared = &r->shared;
 }
 
 static inline void make_io(rank_state *r)
@@ -163,7 +174,9 @@ static inline lp_megamoe_shape shape_of(const exchange_case *c, int64_t experts,
                               .first_expert = c->first_expert,
                               .format = c->format,
                               .x_dtype = c->fp8_x ? LP_F8_E4M3 : LP_BF16,
-                              .id_dtype = c->wide_ids ? LP_I64 : LP_I32};
+                              .id_dtype = c->wide_ids ? LP_I64 : LP_I32,
+                              .shared_intermediate = c->shared_intermediate,
+                              .shared_format = c->shared_intermediate > 0 ? LP_MXFP8 : 0};
 }
 
 static inline void make_rank(rank_state *r, const moe_problem *p, int64_t first, int gpu)

@@ -26,6 +26,8 @@ typedef struct moe_case {
     float alpha, beta, limit;
     int64_t first_expert, bound, zero_every;
     bool fast;
+    int64_t shared_intermediate;
+    lp_moe_format shared_format;
 } moe_case;
 
 #define USUAL .experts = 8, .hidden = 512, .intermediate = 256, .top_k = 4, .max_tokens = 512
@@ -155,6 +157,20 @@ static const moe_case cases[] = {
     SIZES("nvfp4-packed", LP_NVFP4, 0, 768, 384),
     SIZES("nvfp4-contract", LP_NVFP4, 1, 256, 128),
     SIZES("nvfp4-contract", LP_NVFP4, 1, 768, 384),
+/* Shared experts: of another format, as wide as several, wider than BF16 products are made for; with every routing. */
+#define SHARED(name, format, n, of, width, ...)                                                                        \
+    {                                                                                                                  \
+        "shared-" name, format, n, USUAL, .shared_format = of, .shared_intermediate = width, __VA_ARGS__               \
+    }
+    SHARED("nvfp4-mxfp8", LP_NVFP4, 0, LP_MXFP8, 384, .tokens = COUNTS, .zero_every = 5),
+    SHARED("nvfp4-bf16", LP_NVFP4, 1, LP_MOE_BF16, 128, .tokens = {1, 17, 200}),
+    SHARED("mxfp4-mxfp8", LP_MXFP4, 0, LP_MXFP8, 2048, .tokens = COUNTS),
+    SHARED("mxfp4-fp8", LP_MXFP4, 1, LP_FP8_BLOCK128, 2304, .tokens = {8, 200}, .fp8_x = true),
+    SHARED("fp8", LP_FP8_BLOCK128, 0, 0, 512, .tokens = COUNTS, .alpha = 1.702f, .beta = 1.0f, .limit = 1.0f),
+    SHARED("bf16-nvfp4", LP_MOE_BF16, 0, LP_NVFP4, 256, .tokens = {3, 70}),
+    SHARED("mxfp8-masked", LP_MXFP8, 0, 0, 256, .tokens = {70}, .routing = ROUTE_MASKED),
+    SHARED("mxfp4-all-masked", LP_MXFP4, 0, LP_MXFP8, 256, .tokens = {9}, .routing = ROUTE_ALL_MASKED),
+    SHARED("nvfp4-ranks", LP_NVFP4, 0, LP_MXFP8, 256, .tokens = {90}, .routing = ROUTE_OTHER_RANKS, .first_expert = 16),
     {"fp8-fast", LP_FP8_BLOCK128, 0, USUAL, .tokens = COUNTS, .zero_every = 5, .fast = true},
     {"fp8-i2048-fast", LP_FP8_BLOCK128, 0, WIDE_H, .tokens = COUNTS, .zero_every = 5, .fast = true},
 };
@@ -162,11 +178,11 @@ static const moe_case cases[] = {
 /* ---- a problem on the device ---- */
 
 typedef struct device_problem {
-    lp_megamoe_weights weights;
+    lp_megamoe_weights weights, shared;
     lp_megamoe_io io;
     void *workspace;
     int64_t workspace_bytes;
-    void *allocation[24];
+    void *allocation[32];
     int count;
 } device_problem;
 
@@ -180,21 +196,32 @@ static void *device_bytes(device_problem *d, const void *from, int64_t bytes)
     return memory;
 }
 
-static void upload_weights(device_problem *d, const moe_problem *p)
+static void upload_experts(device_problem *d, lp_megamoe_weights *weights, const moe_problem *p)
 {
     lp_error err = {0};
-    *d = (device_problem){.weights.size = sizeof d->weights, .io.size = sizeof d->io};
+    *weights = (lp_megamoe_weights){.size = sizeof *weights};
     for (int slot = 0; slot < LP_MOE_SLOTS; slot++)
         if (p->layout[slot] != NULL) {
             const void *const data = device_bytes(d, p->packed[slot], p->packed_bytes[slot]);
-            CHECK(lp_megamoe_tensor_in(&d->weights.tensor[slot], &p->shape, p->layout[slot], data, &err) == LP_OK, "%s",
+            CHECK(lp_megamoe_tensor_in(&weights->tensor[slot], &p->shape, p->layout[slot], data, &err) == LP_OK, "%s",
                   err.text);
         }
     if (p->weights.l1_alpha != NULL) {
-        d->weights.l1_alpha = device_bytes(d, p->weights.l1_alpha, p->shape.experts * 8);
-        d->weights.l2_alpha = device_bytes(d, p->weights.l2_alpha, p->shape.experts * 4);
-        d->weights.l2_activation_scale = device_bytes(d, p->weights.l2_activation_scale, 4);
-        d->weights.l1_alpha_columns = p->weights.l1_alpha_columns;
+        weights->l1_alpha = device_bytes(d, p->weights.l1_alpha, p->shape.experts * 8);
+        weights->l2_alpha = device_bytes(d, p->weights.l2_alpha, p->shape.experts * 4);
+        weights->l2_activation_scale = device_bytes(d, p->weights.l2_activation_scale, 4);
+        weights->l1_alpha_columns = p->weights.l1_alpha_columns;
+    }
+}
+
+static void upload_weights(device_problem *d, const moe_problem *p)
+{
+    lp_error err = {0};
+    *d = (device_problem){.io.size = sizeof d->io};
+    upload_experts(d, &d->weights, p);
+    if (p->shared != NULL) {
+        upload_experts(d, &d->shared, p->shared);
+        d->weights.shared = &d->shared;
     }
     const int64_t cap = p->shape.max_tokens, x_bytes = p->shape.x_dtype == LP_BF16 ? 2 : 1;
     d->io.x = device_bytes(d, NULL, cap * p->shape.hidden * x_bytes);
@@ -269,10 +296,17 @@ static void run(const moe_problem *p, device_problem *d, uint16_t *y)
 
 /* ---- checks ---- */
 
+static bool has_bf16_activations(lp_moe_format format)
+{
+    return format == LP_NVFP4 || format == LP_MOE_BF16;
+}
+
 /* Of all rows: BF16 activations, E4M3 ones, those whose sums are coarse. */
 static double allowed(const lp_megamoe_shape *shape)
 {
-    return shape->format == LP_NVFP4 || shape->format == LP_MOE_BF16 ? 2e-3 : shape->fast ? 1.5e-2 : 5e-3;
+    const bool is_fine = has_bf16_activations(shape->format) &&
+                         (shape->shared_format == 0 || has_bf16_activations(shape->shared_format));
+    return is_fine ? 2e-3 : shape->fast ? 1.5e-2 : 5e-3;
 }
 
 static double allowed_row(const lp_megamoe_shape *shape)
@@ -361,7 +395,9 @@ static int run_case(const moe_case *c, uint64_t seed)
                                     .activation_alpha = c->alpha,
                                     .activation_beta = c->beta,
                                     .activation_limit = c->limit,
-                                    .fast = c->fast};
+                                    .shared_intermediate = c->shared_intermediate,
+                                    .fast = c->fast,
+                                    .shared_format = c->shared_format};
     moe_problem p;
     device_problem d;
     CHECK(problem_make(&p, &shape, c->layout, c->scales, seed, &err) == LP_OK, "%s: %s", c->name, err.text);
@@ -389,6 +425,79 @@ static int run_case(const moe_case *c, uint64_t seed)
             failed += check_same(c->name, "in another order", &p, y, again, PERMUTATION);
         }
     }
+    for (int i = 0; i < d.count; i++)
+        CUDA(cudaFree(d.allocation[i]));
+    free(y);
+    free(again);
+    problem_free(&p);
+    return failed;
+}
+
+/* ---- shared experts of the routed ones' format and width have the bits of one more expert that every token has ----
+ */
+
+static int run_shared(lp_moe_format format, int32_t layout, uint64_t seed)
+{
+    enum { EXPERTS = 4, CHOICES = 2, TOKENS = 40 };
+    lp_error err = {0};
+    const lp_megamoe_shape whole = {.size = sizeof whole,
+                                    .experts = EXPERTS + 1,
+                                    .hidden = 512,
+                                    .intermediate = 256,
+                                    .top_k = CHOICES + 1,
+                                    .max_tokens = 64,
+                                    .format = format,
+                                    .x_dtype = LP_BF16,
+                                    .id_dtype = LP_I64};
+    lp_megamoe_shape apart = whole;
+    apart.experts = EXPERTS, apart.top_k = CHOICES, apart.shared_intermediate = whole.intermediate;
+    const lp_megamoe_shape one = lp_megamoe_shared_shape(&apart);
+    moe_problem p;
+    device_problem d;
+    CHECK(problem_make(&p, &whole, layout, SCALES_USUAL, seed, &err) == LP_OK, "%s", err.text);
+    problem_route(&p, TOKENS, ROUTE_UNIFORM, 0, seed);
+    int64_t *const ids = (int64_t *)(uintptr_t)p.input.ids;
+    float *const weight = (float *)(uintptr_t)p.input.weight;
+    for (int64_t t = 0; t < TOKENS; t++) {
+        for (int64_t j = 0; j < CHOICES; j++)
+            ids[t * (CHOICES + 1) + j] %= EXPERTS;
+        ids[t * (CHOICES + 1) + CHOICES] = EXPERTS;
+        weight[t * (CHOICES + 1) + CHOICES] = 1.0f;
+    }
+    upload_weights(&d, &p);
+    upload_tokens(&d, &p, 1);
+    const size_t bytes = (size_t)(whole.max_tokens * whole.hidden * 2);
+    uint16_t *const y = malloc(bytes), *const again = malloc(bytes);
+    run(&p, &d, y);
+    for (int64_t t = 0; t < TOKENS; t++) /* routes of the routed experts alone */
+        for (int64_t j = 0; j < CHOICES; j++) {
+            ids[t * CHOICES + j] = ids[t * (CHOICES + 1) + j];
+            weight[t * CHOICES + j] = weight[t * (CHOICES + 1) + j];
+        }
+    d.shared = d.weights;
+    for (int slot = 0; slot < LP_MOE_SLOTS; slot++) {
+        if (p.layout[slot] == NULL)
+            continue;
+        const char *const all = d.weights.tensor[slot].data, *const last =
+                                                                 all + p.packed_bytes[slot] / (EXPERTS + 1) * EXPERTS;
+        CHECK(lp_megamoe_tensor_in(&d.weights.tensor[slot], &apart, p.layout[slot], all, &err) == LP_OK, "%s",
+              err.text);
+        CHECK(lp_megamoe_tensor_in(&d.shared.tensor[slot], &one, p.layout[slot], last, &err) == LP_OK, "%s", err.text);
+    }
+    if (d.shared.l1_alpha != NULL) {
+        d.shared.l1_alpha += 2 * EXPERTS;
+        d.shared.l2_alpha += EXPERTS;
+    }
+    d.weights.shared = &d.shared;
+    p.shape = apart;
+    d.workspace_bytes = lp_megamoe_workspace(&apart, &err);
+    CHECK(d.workspace_bytes > 0, "%s", err.text);
+    d.workspace = device_bytes(&d, NULL, d.workspace_bytes);
+    upload_tokens(&d, &p, 1);
+    run(&p, &d, again);
+    const int failed = check_same("shared", "as one more expert", &p, again, y, 1);
+    printf("%s shared, format %d, layout %d: the bits of one more expert\n", failed == 0 ? "ok  " : "FAIL", (int)format,
+           (int)layout);
     for (int i = 0; i < d.count; i++)
         CUDA(cudaFree(d.allocation[i]));
     free(y);
@@ -468,6 +577,10 @@ int main(int argc, char **argv)
             fflush(stdout);
             ran++;
         }
+    if (is_wanted("shared", only))
+        for (int format = LP_MXFP4; format <= LP_MOE_BF16; format++)
+            for (int32_t n = 0; lp_megamoe_layout((lp_moe_format)format, LP_MOE_L1_WEIGHT, n) != NULL; n++, ran++)
+                failed += run_shared((lp_moe_format)format, n, seed);
     if (is_wanted("graph", only))
         for (int format = LP_MXFP4; format <= LP_MOE_BF16; format++)
             for (int32_t n = 0; lp_megamoe_layout((lp_moe_format)format, LP_MOE_L1_WEIGHT, n) != NULL; n++, ran++)

@@ -42,6 +42,8 @@ static const exchange_case cases[] = {
     OF_FORMAT("bf16", LP_MOE_BF16, 0),
     {"fp8-x8", LP_FP8_BLOCK128, 0, 2, SMALL, .tokens = {17, 64}, .fp8_x = true},
     {"mxfp4-x8", LP_MXFP4, 0, 3, SMALL, .tokens = {17, 64, 1}, .fp8_x = true},
+    {"mxfp4-shared", LP_MXFP4, 0, 2, SMALL, .tokens = {17, 64}, .shared_intermediate = 384},
+    {"nvfp4-shared", LP_NVFP4, 0, 3, SMALL, .tokens = {5, 0, 40}, .bound = 40, .shared_intermediate = 256},
     {"bf16-odd", LP_MOE_BF16, 0, 2, .hidden = 768, .intermediate = 128, .experts = 2, .tokens = {17, 64}},
     {"mxfp4-odd", LP_MXFP4, 0, 2, .hidden = 256, .intermediate = 384, .experts = 2, .tokens = {17, 64}},
 };

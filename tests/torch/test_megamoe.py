@@ -92,6 +92,19 @@ class Refusals(unittest.TestCase):
         problem.weights["l2_weight"] = problem.weights["l2_weight"][:3]
         self.refused("'l2_weight' has 786432 bytes on cpu", problem.layer)
 
+    def test_shared_experts(self):
+        problem = Problem()
+        shared = {slot: tensor[:1] for slot, tensor in problem.weights.items()}
+        layer = problem.layer(shared=shared, shared_intermediate=256)
+        layer.check(*problem.routes())
+        self.refused("belong together", problem.layer, shared=shared)
+        self.refused("belong together", problem.layer, shared_intermediate=256)
+        self.refused("there is no format 'int4'", problem.layer, shared=shared, shared_intermediate=256, shared_format="int4")
+        self.refused("of the shared experts: ", problem.layer, shared=shared, shared_intermediate=200)
+        self.refused("'l1_weight' has 524288 bytes on cpu", problem.layer, shared=shared, shared_intermediate=128)
+        self.refused("weights of mxfp8 are l1_weight, l1_scale", problem.layer, shared=shared, shared_intermediate=256,
+                     shared_format="mxfp8")
+
     def test_layouts(self):
         problem = Problem()
         self.refused("unknown layout 'none'", problem.layer, layouts={"l1_weight": "none"})
@@ -127,6 +140,16 @@ class OnTheGpu(unittest.TestCase):
         self.assertEqual(y[3].abs().max().item(), 0)
         self.assertEqual(received.tolist(), [int((problem.ids == e).sum()) for e in range(4)])
         again = layer(*problem.routes("cuda"))
+        self.assertTrue(torch.equal(y.view(torch.int16), again.view(torch.int16)))
+
+    def test_shared_experts_are_added(self):
+        problem = Problem("cuda")
+        shared = {slot: tensor[2:3] for slot, tensor in problem.weights.items()}
+        x, ids, weight = problem.routes("cuda")
+        y = problem.layer(shared=shared, shared_intermediate=256)(x, ids, weight)
+        more = {**SIZES, "top_k": 3}  # as one more choice of each token
+        again = megamoe.MegaMoE(problem.weights, format="bf16", **more)(
+            x, torch.cat([ids, torch.full_like(ids[:, :1], 2)], 1), torch.cat([weight, torch.ones_like(weight[:, :1])], 1))
         self.assertTrue(torch.equal(y.view(torch.int16), again.view(torch.int16)))
 
     def test_a_graph_sees_what_changes(self):

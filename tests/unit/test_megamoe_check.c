@@ -112,14 +112,77 @@ static void wrong_sizes_name_the_multiple(void **state)
     s.shape.hidden = INT64_MAX;
     expect(&s, LP_E_ARGUMENT, "hidden");
     s = make(LP_MXFP4, 0);
-    s.shape.shared_intermediate = 256;
-    expect(&s, LP_E_UNSUPPORTED, "shared experts");
-    s = make(LP_MXFP4, 0);
     s.shape.size = 8;
     expect(&s, LP_E_ARGUMENT, "size field");
     s = make(LP_MXFP4, 0);
     s.shape.format = (lp_moe_format)9;
     expect(&s, LP_E_ARGUMENT, "unknown weight format 9");
+}
+
+/* Shared experts of LP_MXFP8 beside NVFP4 experts, as a replay leaves them. */
+static setup make_shared(lp_megamoe_weights *shared)
+{
+    setup s = make(LP_NVFP4, 0);
+    s.shape.shared_intermediate = 384;
+    s.shape.shared_format = LP_MXFP8;
+    const lp_megamoe_shape shape = lp_megamoe_shared_shape(&s.shape);
+    static const char *const id[LP_MOE_SLOTS] = {"mxfp8_shared_l1_weight", "mxfp8_shared_l1_scale",
+                                                 "mxfp8_shared_l2_weight", "mxfp8_shared_l2_scale"};
+    *shared = (lp_megamoe_weights){.size = sizeof *shared};
+    for (int slot = 0; slot < LP_MOE_SLOTS; slot++)
+        assert_int_equal(lp_megamoe_tensor_in(&shared->tensor[slot], &shape, id[slot], memory, NULL), LP_OK);
+    s.weights.shared = shared;
+    return s;
+}
+
+static void shared_experts_are_checked_as_one_expert(void **state)
+{
+    (void)state;
+    lp_megamoe_weights shared;
+    setup s = make_shared(&shared);
+    const lp_megamoe_shape one = lp_megamoe_shared_shape(&s.shape);
+    assert_int_equal(one.experts, 1);
+    assert_int_equal(one.intermediate, 384);
+    assert_int_equal(one.format, LP_MXFP8);
+    assert_int_equal(one.hidden, s.shape.hidden);
+    assert_int_equal(check(&s, NULL), LP_OK);
+    lp_megamoe_shape alone = s.shape; /* their part of the workspace comes on top */
+    alone.shared_intermediate = 0, alone.shared_format = 0;
+    assert_true(lp_megamoe_workspace(&s.shape, NULL) >=
+                lp_megamoe_workspace(&alone, NULL) + lp_megamoe_workspace(&one, NULL) + 64 * 512 * 2);
+
+    s.weights.shared = NULL;
+    expect(&s, LP_E_ARGUMENT, "weights of the shared experts are missing");
+    s = make_shared(&shared);
+    s.shape.shared_intermediate = 0;
+    expect(&s, LP_E_ARGUMENT, "shared_format is given");
+    s.shape.shared_format = 0;
+    expect(&s, LP_E_ARGUMENT, "weights of shared experts are given");
+    s.shape.shared_intermediate = -1;
+    expect(&s, LP_E_ARGUMENT, "negative");
+    s = make_shared(&shared);
+    s.shape.shared_intermediate = 320;
+    expect(&s, LP_E_ARGUMENT, "of the shared experts: ");
+    s = make_shared(&shared);
+    s.shape.shared_intermediate = 256; /* weights of another width */
+    expect(&s, LP_E_ARGUMENT, "of the shared experts: dimension 0");
+    s = make_shared(&shared);
+    shared.tensor[LP_MOE_L2_SCALE].transforms = 2;
+    expect(&s, LP_E_MISMATCH, "of the shared experts: layout 'mxfp8_shared_l2_scale' was applied 2 times");
+    s = make_shared(&shared);
+    shared.shared = &shared;
+    expect(&s, LP_E_ARGUMENT, "no shared experts of their own");
+    s = make_shared(&shared);
+    s.shape.shared_format = LP_FP8_BLOCK128;
+    expect(&s, LP_E_ARGUMENT, "256"); /* the multiple that the format needs of I */
+    s = make(LP_MXFP4, 0);
+    s.shape.x_dtype = LP_F8_E4M3;
+    s.io.x_scale = (float *)memory;
+    s.shape.shared_intermediate = 256, s.shape.shared_format = LP_MOE_BF16;
+    expect(&s, LP_E_ARGUMENT, "of the shared experts: x is F8_E4M3, but bf16 takes BF16");
+    s = make(LP_MXFP8, 0); /* several experts have a dimension for them */
+    s.weights.tensor[LP_MOE_L2_WEIGHT].layout = "mxfp8_shared_l2_weight";
+    expect(&s, LP_E_MISMATCH, "the kernel reads 'mxfp8_l2_weight'");
 }
 
 static void wrong_switches_are_refused(void **state)
@@ -319,6 +382,7 @@ int main(void)
         cmocka_unit_test(right_calls_pass),
         cmocka_unit_test(layouts_are_listed_and_exist),
         cmocka_unit_test(wrong_sizes_name_the_multiple),
+        cmocka_unit_test(shared_experts_are_checked_as_one_expert),
         cmocka_unit_test(wrong_switches_are_refused),
         cmocka_unit_test(other_layouts_are_refused),
         cmocka_unit_test(weights_transformed_twice_are_refused),

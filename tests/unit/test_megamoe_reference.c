@@ -150,7 +150,8 @@ static void quantised_token(void **state)
     const float weight = 0.25f;
     const lp_megamoe_shape s = {
         .experts = 1, .hidden = H, .intermediate = I, .top_k = 1, .format = LP_FP8_BLOCK128, .x_dtype = LP_BF16};
-    const reference_weights all = {w, w + I * H, w + 2 * I * H, &scale[0], &scale[1], &scale[2], NULL, NULL, NULL, 0};
+    const reference_weights all = {w,    w + I * H, w + 2 * I * H, &scale[0], &scale[1], &scale[2],
+                                   NULL, NULL,      NULL,          0,         NULL};
     const reference_input in = {x, NULL, &id, &weight, 1};
     double rounded[H], exact[H];
     reference_token(&s, &all, &in, 0, rounded, exact);
@@ -179,9 +180,17 @@ static void alphas(void **state)
     const float weight = 3.0f, l1[2] = {2.0f, 0.5f}, l2 = 8.0f, activation = 2.0f;
     const lp_megamoe_shape s = {
         .experts = 1, .hidden = H, .intermediate = I, .top_k = 1, .format = LP_NVFP4, .x_dtype = LP_BF16};
-    const reference_weights all = {
-        codes, codes + I * H / 2, codes + I * H, scales, scales + I * H / 16, scales + I * H / 8, l1, &l2, &activation,
-        2};
+    const reference_weights all = {codes,
+                                   codes + I * H / 2,
+                                   codes + I * H,
+                                   scales,
+                                   scales + I * H / 16,
+                                   scales + I * H / 8,
+                                   l1,
+                                   &l2,
+                                   &activation,
+                                   2,
+                                   NULL};
     const reference_input in = {x, NULL, &id, &weight, 1};
     double rounded[H], exact[H];
     reference_token(&s, &all, &in, 0, rounded, exact);

@@ -292,6 +292,11 @@ static call good_call(void)
     return c;
 }
 
+static lp_status check(const call *c)
+{
+    return lp_moe_exchange_check(&c->shape, &c->weights, &c->io, &c->exchange, c->memory, c->workspace_bytes, NULL);
+}
+
 static void expect(const call *c, lp_status status, const char *text)
 {
     lp_error err = {0};
@@ -348,19 +353,48 @@ static void test_terms(void **state)
     lp_moe_exchange_terms(&shape, 2, other, sizeof other);
     assert_string_not_equal(one, other);
     assert_string_equal(one, "2 ranks, format 1, 32 experts a rank from 100, hidden 4096, intermediate 2048, top 6, at "
-                             "most 4096 tokens, activation 0 (0, 0, 0)");
+                             "most 4096 tokens, activation 0 (0, 0, 0), shared 0 of format 0");
     shape = flash();
     shape.fast = true;
     lp_moe_exchange_terms(&shape, 2, other, sizeof other);
     assert_string_not_equal(one, other);
+    shape = flash();
+    shape.shared_intermediate = 2048;
+    lp_moe_exchange_terms(&shape, 2, other, sizeof other);
+    assert_string_not_equal(one, other);
+}
+
+/* Shared experts are each rank's own: peers see nothing of them, the workspace holds them. */
+static void test_shared_experts(void **state)
+{
+    (void)state;
+    call c = good_call();
+    const int64_t before = c.workspace_bytes, buffer = lp_moe_exchange_bytes(&c.shape, 2, NULL);
+    lp_megamoe_weights shared = {.size = sizeof shared};
+    c.shape.shared_intermediate = 4096, c.shape.shared_format = LP_MXFP8;
+    const lp_megamoe_shape one = lp_megamoe_shared_shape(&c.shape);
+    for (int slot = 0; slot < LP_MOE_SLOTS; slot++)
+        assert_int_equal(lp_megamoe_tensor_in(&shared.tensor[slot], &one,
+                                              lp_megamoe_layout(LP_MXFP8, (lp_moe_slot)slot, 0), c.memory, NULL),
+                         LP_OK);
+    expect(&c, LP_E_ARGUMENT, "the weights of the shared experts are missing");
+    c.weights.shared = &shared;
+    assert_int_equal(check(&c), LP_E_ARGUMENT); /* the workspace is too small */
+    c.workspace_bytes = lp_moe_exchange_workspace(&c.shape, 2, NULL);
+    assert_true(c.workspace_bytes >= before + lp_megamoe_workspace(&one, NULL));
+    assert_int_equal(lp_moe_exchange_bytes(&c.shape, 2, NULL), buffer);
+    assert_int_equal(check(&c), LP_OK);
+    c.workspace_bytes--;
+    assert_int_equal(check(&c), LP_E_ARGUMENT);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_places),      cmocka_unit_test(test_ids),    cmocka_unit_test(test_failure_words),
-        cmocka_unit_test(test_inner_shape), cmocka_unit_test(test_layout), cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_terms),
+        cmocka_unit_test(test_places),        cmocka_unit_test(test_ids),
+        cmocka_unit_test(test_failure_words), cmocka_unit_test(test_inner_shape),
+        cmocka_unit_test(test_layout),        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_terms),         cmocka_unit_test(test_shared_experts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
