@@ -89,7 +89,9 @@ void lp_plan_close(lp_plan *plan)
 
 void lp_plan_start_over(lp_plan *plan)
 {
-    plan->is_all_dirty = true;
+    plan->is_all_dirty = true; /* whatever was left half done before is gone */
+    for (uint32_t e = 0; e < plan->entry_count; e++)
+        plan->entry[e].is_dirty = false;
     if (plan->epoch_now != NULL)
         *plan->epoch_now = plan->epoch;
 }

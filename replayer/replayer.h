@@ -270,7 +270,8 @@ typedef struct lp_report {
 
 /* Ends the session when everything has arrived. LP_E_INCOMPLETE names the first missing names and their count; the
  * session stays open and the rest may be pushed. LP_E_VALUE: a declared check failed, with its text; the destinations
- * hold what was loaded. *report (NULL is allowed) is filled in every case. */
+ * hold what was loaded, as they do where only digests failed that the options asked for. *report (NULL is allowed) is
+ * filled in every case. */
 LP_API lp_status lp_finish(lp_session *s, lp_report *report, lp_error *err);
 
 /* The names that finish would miss: start with *cursor = 0, NULL at the end. */

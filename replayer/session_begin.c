@@ -42,7 +42,6 @@ static lp_status expect_names(lp_session *s, const lp_session_options *o, lp_err
             s->track[e].is_expected = s->mode != LP_DUMMY;
         return LP_OK;
     }
-    s->is_subset = true;
     for (int64_t i = 0; i < o->subset_count; i++) {
         const lp_handle handle = lp_plan_handle(plan, o->subset[i]);
         const uint32_t entry = handle == LP_NONE ? LP_NONE : plan->entry_of[handle];
@@ -51,8 +50,9 @@ static lp_status expect_names(lp_session *s, const lp_session_options *o, lp_err
                               o->subset[i]);
         s->track[entry].is_expected = true;
     }
-    for (uint32_t e = 0; e < plan->entry_count; e++) {
+    for (uint32_t e = 0; e < plan->entry_count; e++) { /* all names together are no subset: nothing is kept */
         const char *name = lp_checkpoint_at(plan->catalogue, plan->entry[e].name)->name;
+        s->is_subset = s->is_subset || !s->track[e].is_expected;
         if (s->track[e].is_expected || !(plan->entry[e].is_dirty || plan->is_all_dirty))
             continue;
         lp_fail_at(err, LP_E_POISONED, name, -1, "'%s' holds bytes of a load that did not finish", name);

@@ -236,6 +236,8 @@ static inline lp_status host_program_push(void *context, void *program, const lp
                 lp_exec_fill(step, to);
                 continue;
             }
+            if (lo == hi)
+                continue;
             pthread_mutex_lock(&h->lock);
             host_touches(h, at, (const uint8_t *)data[n] + lo, (const uint8_t *)data[n] + hi);
             pthread_mutex_unlock(&h->lock);
