@@ -88,6 +88,15 @@ static void put_list(FILE *out, int64_t count, const int64_t *value)
     fputs("]", out);
 }
 
+/* A formula of several parts: a line for each. */
+static void put_formula(FILE *out, const char *name, const char *text)
+{
+    const char *label = name;
+    for (const char *end = strstr(text, "; "); end != NULL; text = end + 2, label = "", end = strstr(text, "; "))
+        fprintf(out, "  %-11s %.*s\n", label, (int)(end - text), text);
+    fprintf(out, "  %-11s %s\n", label, text);
+}
+
 static void show_sizes(lp_cli *cli, const lp_chain_form *form, int unit_bits)
 {
     char text[TEXT_BYTES], bytes[32];
@@ -101,11 +110,13 @@ static void show_sizes(lp_cli *cli, const lp_chain_form *form, int unit_bits)
     put_list(cli->out, form->chain.out_ndim, form->out_shape);
     fprintf(cli->out, ", %s\n", lp_format_bytes(bytes, (form->units * unit_bits + 7) / 8));
     lp_chain_forward_text(form, text, sizeof text);
-    fprintf(cli->out, "  forward     %s\n", text);
+    put_formula(cli->out, "forward", text);
     lp_chain_inverse_text(form, text, sizeof text);
-    fprintf(cli->out, "  inverse     %s\n", text);
+    put_formula(cli->out, "inverse", text);
     fprintf(cli->out, "  where       off and indices count units of %d bits%s\n", unit_bits,
-            unit_bits == 4 ? ", the low half of a byte first" : "");
+            unit_bits == 4  ? ", the low half of a byte first"
+            : unit_bits < 8 ? ", the lowest of a byte first"
+                            : "");
 }
 
 static json_t *integers(int64_t count, const int64_t *value)
@@ -181,10 +192,10 @@ static int chain_request(lp_cli *cli, lp_chain_request *out, const lp_chain_know
     const char *const sizes = lp_cli_text(cli, "shape", NULL);
     lp_error err;
     int64_t unit;
-    if (!lp_cli_integer(cli, "unit", known != NULL ? known->unit_bits : 8, 4, 64, &unit))
+    if (!lp_cli_integer(cli, "unit", known != NULL ? known->unit_bits : 8, 1, 64, &unit))
         return LP_EXIT_USAGE;
-    if (unit != 4 && unit != 8 && unit != 16 && unit != 32 && unit != 64)
-        return lp_cli_usage(cli, "'--unit' is 4, 8, 16, 32 or 64");
+    if ((unit & (unit - 1)) != 0)
+        return lp_cli_usage(cli, "'--unit' is 1, 2, 4, 8, 16, 32 or 64");
     *out = (lp_chain_request){.known = known, .unit_bits = (int)unit};
     out->pads = lp_cli_flag(cli, "pad", known != NULL && known->pads);
     if (known != NULL)

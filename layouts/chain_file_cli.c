@@ -26,7 +26,7 @@ static lp_status find_tensor(const lp_checkpoint *ck, const lp_checkpoint_tensor
 /* Whether the chain's last dimension counts the units of one element. */
 static bool counts_words(const lp_chain *chain, int64_t ratio)
 {
-    int64_t product = 1;
+    int64_t product = chain->split_dim == chain->ndim - 1 ? 0 : 1;
     for (int32_t a = 0; a < chain->axes; a++) /* an open axis makes 0 */
         if (chain->axis[a].dim == chain->ndim - 1 && !lp_mul(product, chain->axis[a].extent, &product))
             return false;

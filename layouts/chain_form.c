@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Chains with sizes: extents and strides, places both ways, bytes both ways, and the result as a view. */
+/* Chains with sizes: extents and strides, and places both ways. */
 #include "layouts/layout_private.h"
-#include "traces/view_private.h"
 
 /* Leaves room for 64 bits a unit and for sums of two addresses. */
 #define UNITS_MAX ((int64_t)1 << 56)
@@ -16,28 +15,50 @@ static const char *dim_text(const lp_chain *chain, int32_t d, char buffer[LP_CHA
     return buffer;
 }
 
-/* Fills the open extent of dimension d and its padded size. */
+/* ---- extents ---- */
+
+/* The axis of dimension d that has no extent yet, or -1. */
+static lp_status find_open(const lp_chain *c, int32_t d, const char *name, int32_t *open, lp_error *err)
+{
+    *open = -1;
+    for (int32_t a = 0; a < c->axes; a++) {
+        if (c->axis[a].dim != d || c->axis[a].extent != 0)
+            continue;
+        if (*open >= 0)
+            return lp_fail(err, LP_E_ARGUMENT, "%s: the extents of axes '%s' and '%s' are both open", name,
+                           c->axis[*open].name, c->axis[a].name);
+        *open = a;
+    }
+    return LP_OK;
+}
+
+/* Indices of dimension d that part p counts for each step of axis `open`, or in all when it has no such axis. */
+static lp_status part_size(const lp_chain *c, int32_t p, int32_t d, const char *name, int32_t open, int64_t *size,
+                           bool *has_open, lp_error *err)
+{
+    *size = 1;
+    *has_open = false;
+    for (int32_t i = 0; i < c->part[p].axes; i++) {
+        const int32_t a = c->part[p].source[i];
+        if (a == open)
+            *has_open = true;
+        else if (c->axis[a].dim == d && (!lp_mul(*size, c->axis[a].extent, size) || *size > UNITS_MAX))
+            return lp_fail(err, LP_E_LIMIT, "%s: the product of its extents is more than 2^56", name);
+    }
+    return LP_OK;
+}
+
+/* Fills the open extent of dimension d, which no bars cut, and its padded size. */
 static lp_status resolve_dim(lp_chain_form *form, int32_t d, int64_t size, bool pads, lp_error *err)
 {
     lp_chain *const c = &form->chain;
     char name[LP_CHAIN_NAME + 16];
-    int32_t open = -1;
-    int64_t tile = 1;
+    int32_t open;
+    int64_t tile;
+    bool has_open;
     dim_text(c, d, name);
-    for (int32_t a = 0; a < c->axes; a++) {
-        if (c->axis[a].dim != d)
-            continue;
-        if (c->axis[a].extent == 0 && open >= 0)
-            return lp_fail(err, LP_E_ARGUMENT, "%s: the extents of axes '%s' and '%s' are both open", name,
-                           c->axis[open].name, c->axis[a].name);
-        if (c->axis[a].extent == 0)
-            open = a;
-        else if (!lp_mul(tile, c->axis[a].extent, &tile) || tile > UNITS_MAX)
-            return lp_fail(err, LP_E_LIMIT, "%s: the product of its extents is more than 2^56", name);
-    }
-    if (size < 1 || size > UNITS_MAX)
-        return lp_fail(err, size < 1 ? LP_E_ARGUMENT : LP_E_LIMIT, "%s must be from 1 to 2^56, not %lld", name,
-                       (long long)size);
+    LP_TRY(find_open(c, d, name, &open, err));
+    LP_TRY(part_size(c, 0, d, name, open, &tile, &has_open, err));
     const int64_t blocks = size / tile + (size % tile != 0);
     if (open < 0 && (blocks > 1 || (size != tile && !pads)))
         return lp_fail(err, LP_E_ARGUMENT, "%s must be %lld, not %lld", name, (long long)tile, (long long)size);
@@ -46,148 +67,196 @@ static lp_status resolve_dim(lp_chain_form *form, int32_t d, int64_t size, bool 
                        (long long)tile, (long long)size, (long long)(blocks * tile));
     if (open >= 0)
         c->axis[open].extent = blocks;
-    form->shape[d] = size;
     form->padded[d] = blocks * tile; /* at most twice 2^56 */
     return LP_OK;
 }
 
+/* The same for the dimension that bars cut, and where its parts begin. */
+static lp_status resolve_parts(lp_chain_form *form, int32_t d, int64_t size, lp_error *err)
+{
+    lp_chain *const c = &form->chain;
+    char name[LP_CHAIN_NAME + 16];
+    int32_t open;
+    int64_t fixed = 0, step = 0, part;
+    bool has_open;
+    dim_text(c, d, name);
+    LP_TRY(find_open(c, d, name, &open, err));
+    for (int32_t p = 0; p < c->parts; p++) { /* at most 8 * 2^56 */
+        LP_TRY(part_size(c, p, d, name, open, &part, &has_open, err));
+        *(has_open ? &step : &fixed) += part;
+    }
+    if (open < 0 && size != fixed)
+        return lp_fail(err, LP_E_ARGUMENT, "%s must be %lld, not %lld", name, (long long)fixed, (long long)size);
+    if (open >= 0 && fixed == 0 && size % step != 0)
+        return lp_fail(err, LP_E_ARGUMENT, "%s must be a multiple of %lld, %lld is not", name, (long long)step,
+                       (long long)size);
+    if (open >= 0 && (size <= fixed || (size - fixed) % step != 0))
+        return lp_fail(err, LP_E_ARGUMENT, "%s must be %lld + a multiple of %lld, %lld is not", name,
+                       (long long)fixed, (long long)step, (long long)size);
+    if (open >= 0)
+        c->axis[open].extent = (size - fixed) / step;
+    for (int32_t p = 0; p < c->parts; p++) {
+        LP_TRY(part_size(c, p, d, name, -1, &part, &has_open, err));
+        form->first[p + 1] = form->first[p] + part;
+    }
+    form->padded[d] = size;
+    return LP_OK;
+}
+
+/* That what is swizzled stays inside its axis. */
+static lp_status check_swizzles(const lp_chain *c, lp_error *err)
+{
+    for (int32_t p = 0; p < c->parts; p++)
+        for (int32_t i = 0; i < c->part[p].axes; i++) {
+            const lp_chain_place *const place = &c->part[p].memory[i];
+            const lp_chain_axis *const axis = &c->axis[place->axis];
+            if (place->swizzle != 0 && (axis->extent & (axis->extent - 1)) != 0)
+                return lp_fail(err, LP_E_ARGUMENT, "axis '%s' is swizzled and must have a power of 2 steps, not %lld",
+                               axis->name, (long long)axis->extent);
+            for (int32_t a = 0; a < c->axes; a++)
+                if ((place->swizzle >> a & 1) != 0 && c->axis[a].extent > axis->extent)
+                    return lp_fail(err, LP_E_ARGUMENT,
+                                   "axis '%s' swizzles '%s' and must have at most its %lld steps, not %lld: split it",
+                                   c->axis[a].name, axis->name, (long long)axis->extent, (long long)c->axis[a].extent);
+        }
+    return LP_OK;
+}
+
+/* ---- strides ---- */
+
+/* Steps of dimension d of the result that part p takes. */
+static int64_t out_extent(const lp_chain *c, int32_t p, int32_t d)
+{
+    int64_t extent = 1;
+    for (int32_t i = c->part[p].out_first[d]; i < c->part[p].out_first[d + 1]; i++)
+        extent *= c->axis[c->part[p].memory[i].axis].extent;
+    return extent;
+}
+
+/* From the innermost dimension of the result on. Products stay below form->units. */
+static void set_strides(lp_chain_form *form)
+{
+    const lp_chain *const c = &form->chain;
+    int64_t below = 1;
+    for (int32_t d = c->out_ndim - 1; d >= 0; d--) {
+        for (int32_t p = 0; p < c->parts; p++) {
+            const lp_chain_part *const part = &c->part[p];
+            int64_t stride = below;
+            for (int32_t i = part->out_first[d + 1] - 1; i >= part->out_first[d]; i--) {
+                form->stride[p][part->memory[i].axis] = stride;
+                stride *= c->axis[part->memory[i].axis].extent;
+            }
+        }
+        form->out_shape[d] = out_extent(c, 0, d);
+        if (d == c->split_out) {
+            form->split_stride = below;
+            for (int32_t p = 0; p < c->parts; p++)
+                form->out_first[p + 1] = form->out_first[p] + out_extent(c, p, d);
+            form->out_shape[d] = form->out_first[c->parts];
+        }
+        below *= form->out_shape[d];
+    }
+}
+
 lp_status lp_chain_resolve(lp_chain_form *out, const lp_chain *chain, const int64_t *shape, bool pads, lp_error *err)
 {
-    lp_chain_form form = {.chain = *chain, .source_units = 1, .units = 1};
+    lp_chain_form form = {.chain = *chain, .source_units = 1, .units = 1, .split_stride = 1};
     for (int32_t d = 0; d < chain->ndim; d++) {
-        LP_TRY(resolve_dim(&form, d, shape[d], pads, err));
+        char name[LP_CHAIN_NAME + 16];
+        if (shape[d] < 1 || shape[d] > UNITS_MAX)
+            return lp_fail(err, shape[d] < 1 ? LP_E_ARGUMENT : LP_E_LIMIT, "%s must be from 1 to 2^56, not %lld",
+                           dim_text(chain, d, name), (long long)shape[d]);
+        form.shape[d] = shape[d];
+        LP_TRY(d == chain->split_dim ? resolve_parts(&form, d, shape[d], err)
+                                     : resolve_dim(&form, d, shape[d], pads, err));
         if (!lp_mul(form.source_units, form.shape[d], &form.source_units) ||
             !lp_mul(form.units, form.padded[d], &form.units) || form.units > UNITS_MAX)
             return lp_fail(err, LP_E_LIMIT, "a tensor of more than 2^56 elements");
     }
-    int64_t stride = 1;
-    for (int32_t d = chain->out_ndim - 1; d >= 0; d--) {
-        form.out_shape[d] = 1;
-        for (int32_t i = chain->out_first[d + 1] - 1; i >= chain->out_first[d]; i--) {
-            const int32_t a = chain->memory_order[i];
-            form.stride[a] = stride;
-            stride *= form.chain.axis[a].extent;
-            form.out_shape[d] *= form.chain.axis[a].extent;
-        }
-    }
+    LP_TRY(check_swizzles(&form.chain, err));
+    set_strides(&form);
     *out = form;
     return LP_OK;
 }
 
 /* ---- places ---- */
 
+/* Where a digit stands, and which digit stands there: one is the other's inverse, since the digits that swizzle it are
+ * known on both sides and a complement commutes with an exclusive or. */
+static int64_t turned(const lp_chain *c, const lp_chain_place *place, const int64_t *digit, int64_t value)
+{
+    const int64_t extent = c->axis[place->axis].extent;
+    for (uint32_t others = place->swizzle, a = 0; others != 0; others >>= 1, a++)
+        if ((others & 1) != 0)
+            value ^= digit[a];
+    return place->backwards ? extent - 1 - value : value;
+}
+
+int32_t lp_chain_part_at(const lp_chain_form *form, const int64_t *index)
+{
+    int32_t p = 0;
+    while (p + 1 < form->chain.parts && index[form->chain.split_dim] >= form->first[p + 1])
+        p++;
+    return p;
+}
+
 int64_t lp_chain_locate(const lp_chain_form *form, const int64_t *index)
 {
-    int64_t off = 0, rest = 0;
+    const lp_chain *const c = &form->chain;
+    const int32_t p = lp_chain_part_at(form, index);
+    const lp_chain_part *const part = &c->part[p];
+    int64_t digit[LP_CHAIN_AXES], rest = 0, off = form->out_first[p] * form->split_stride;
     int32_t dim = -1;
-    for (int32_t a = form->chain.axes - 1; a >= 0; a--) {
-        const lp_chain_axis *const axis = &form->chain.axis[a];
-        if (axis->dim != dim)
-            rest = index[dim = axis->dim];
-        const int64_t step = rest % axis->extent;
-        off += form->stride[a] * (axis->backwards ? axis->extent - 1 - step : step);
-        rest /= axis->extent;
+    for (int32_t i = part->axes - 1; i >= 0; i--) {
+        const int32_t a = part->source[i];
+        if (c->axis[a].dim != dim) {
+            dim = c->axis[a].dim;
+            rest = index[dim] - (dim == c->split_dim ? form->first[p] : 0);
+        }
+        digit[a] = rest % c->axis[a].extent;
+        rest /= c->axis[a].extent;
+    }
+    for (int32_t i = 0; i < part->axes; i++) {
+        const int32_t a = part->memory[i].axis;
+        off += form->stride[p][a] * turned(c, &part->memory[i], digit, digit[a]);
     }
     return off;
 }
 
 bool lp_chain_origin(const lp_chain_form *form, int64_t off, int64_t *index)
 {
-    for (int32_t d = 0; d < form->chain.ndim; d++)
-        index[d] = 0;
-    for (int32_t a = 0; a < form->chain.axes; a++) {
-        const lp_chain_axis *const axis = &form->chain.axis[a];
-        const int64_t step = off / form->stride[a] % axis->extent;
-        index[axis->dim] = index[axis->dim] * axis->extent + (axis->backwards ? axis->extent - 1 - step : step);
+    const lp_chain *const c = &form->chain;
+    int64_t inside = off; /* without the steps of the dimensions outside the one with bars */
+    int32_t p = 0;
+    if (c->parts > 1) {
+        inside %= form->split_stride * form->out_shape[c->split_out];
+        while (inside >= form->out_first[p + 1] * form->split_stride)
+            p++;
+        inside -= form->out_first[p] * form->split_stride;
     }
-    for (int32_t d = 0; d < form->chain.ndim; d++)
+    const lp_chain_part *const part = &c->part[p];
+    const int32_t outer = c->parts > 1 ? part->out_first[c->split_out] : 0;
+    int64_t digit[LP_CHAIN_AXES];
+    for (int32_t i = 0; i < part->axes; i++) {
+        const int32_t a = part->memory[i].axis;
+        digit[a] = (i < outer ? off : inside) / form->stride[p][a] % c->axis[a].extent;
+    }
+    for (int32_t swizzled = 0; swizzled < 2; swizzled++) /* those that swizzle others come first */
+        for (int32_t i = 0; i < part->axes; i++) {
+            const lp_chain_place *const place = &part->memory[i];
+            if ((place->swizzle != 0) == swizzled)
+                digit[place->axis] = turned(c, place, digit, digit[place->axis]);
+        }
+    for (int32_t d = 0; d < c->ndim; d++)
+        index[d] = 0;
+    for (int32_t i = 0; i < part->axes; i++) {
+        const lp_chain_axis *const axis = &c->axis[part->source[i]];
+        index[axis->dim] = index[axis->dim] * axis->extent + digit[part->source[i]];
+    }
+    if (c->parts > 1)
+        index[c->split_dim] += form->first[p];
+    for (int32_t d = 0; d < c->ndim; d++)
         if (index[d] >= form->shape[d])
             return false;
     return true;
-}
-
-/* ---- bytes ---- */
-
-/* Unit `to` of one buffer becomes unit `from` of the other. */
-static inline void move_unit(unsigned char *out, int64_t to, const unsigned char *in, int64_t from, int bytes)
-{
-    if (bytes == 1)
-        out[to] = in[from];
-    else if (bytes > 1)
-        memcpy(out + to * bytes, in + from * bytes, (size_t)bytes);
-    else {
-        const int value = in[from / 2] >> (int)(from % 2) * 4 & 15, shift = (int)(to % 2) * 4;
-        out[to / 2] = (unsigned char)((out[to / 2] & ~(15 << shift)) | value << shift);
-    }
-}
-
-/* Visits the source in its order. The last dimension is walked by its innermost axis. */
-static lp_status move_all(const lp_chain_form *form, int unit_bits, const void *in, void *out, bool undo, lp_error *err)
-{
-    const bool known = unit_bits == 4 || unit_bits == 8 || unit_bits == 16 || unit_bits == 32 || unit_bits == 64;
-    if (!known)
-        return lp_fail(err, LP_E_ARGUMENT, "units have 4, 8, 16, 32 or 64 bits, not %d", unit_bits);
-    if (unit_bits == 4 && (form->units % 2 != 0 || form->source_units % 2 != 0))
-        return lp_fail(err, LP_E_ARGUMENT, "an odd number of units of 4 bits");
-    const int bytes = unit_bits / 8;
-    const lp_chain_axis *const last = &form->chain.axis[form->chain.axes - 1];
-    const int64_t stride = form->stride[form->chain.axes - 1] * (last->backwards ? -1 : 1);
-    const int32_t inner = form->chain.ndim - 1;
-    int64_t index[LP_CHAIN_DIMS] = {0};
-    for (int64_t i = 0; i < form->source_units;) {
-        const int64_t left = form->shape[inner] - index[inner], run = left < last->extent ? left : last->extent;
-        const int64_t off = lp_chain_locate(form, index);
-        for (int64_t k = 0; k < run; k++) {
-            if (undo)
-                move_unit(out, i + k, in, off + k * stride, bytes);
-            else
-                move_unit(out, off + k * stride, in, i + k, bytes);
-        }
-        i += run;
-        index[inner] += run;
-        for (int32_t d = inner; d > 0 && index[d] == form->shape[d]; d--) {
-            index[d] = 0;
-            index[d - 1]++;
-        }
-    }
-    return LP_OK;
-}
-
-lp_status lp_chain_apply(const lp_chain_form *form, int unit_bits, const void *source, void *result, lp_error *err)
-{
-    if (form->units != form->source_units && unit_bits >= 4 && unit_bits <= 64)
-        memset(result, 0, (size_t)(form->units * unit_bits / 8));
-    return move_all(form, unit_bits, source, result, false, err);
-}
-
-lp_status lp_chain_undo(const lp_chain_form *form, int unit_bits, const void *result, void *source, lp_error *err)
-{
-    return move_all(form, unit_bits, result, source, true, err);
-}
-
-/* ---- the result as a view ---- */
-
-lp_status lp_chain_region(const lp_chain_form *form, lp_dtype dtype, lp_view *out, lp_error *err)
-{
-    const int bits = lp_dtype_bits(dtype);
-    if (bits < 8)
-        return lp_fail(err, LP_E_UNSUPPORTED, "elements of %d bits are not copied one by one", bits);
-    lp_view v;
-    int64_t off = 0;
-    for (int32_t a = 0; a < form->chain.axes; a++)
-        if (form->chain.axis[a].backwards)
-            off += form->stride[a] * (form->chain.axis[a].extent - 1);
-    lp_view_start(&v, dtype, off * bits);
-    for (int32_t a = 0, d = -1; a < form->chain.axes; a++) {
-        const lp_chain_axis *const axis = &form->chain.axis[a];
-        for (; d < axis->dim; d++)
-            LP_TRY(lp_view_add_dim(&v, form->padded[d + 1], err));
-        LP_TRY(lp_view_add_mode(&v, axis->extent, form->stride[a] * bits * (axis->backwards ? -1 : 1), err));
-    }
-    lp_view_seal(&v);
-    for (int32_t d = 0; d < form->chain.ndim; d++)
-        if (form->shape[d] != form->padded[d])
-            LP_TRY(lp_view_narrow(&v, d, 0, form->shape[d], err));
-    *out = v;
-    return LP_OK;
 }

@@ -1,47 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From a recorded permutation to its chain.
+ * From a recorded permutation to the digits of its places.
  *
  * In a chain the places count in mixed radix: the source index moves by one fixed step for each digit of the place. So
  * the digits can be read off one by one from the innermost on: the step is that to the next place, the digit ends where
- * the step does. Where two digits continue each other they are one, which changes no byte. Then all places are checked,
- * and digits that cross from one dimension of the source into another are cut there.
+ * the step does. Where two digits continue each other they are one, which changes no byte. Then all places are checked.
+ *
+ * A swizzle shows in pairs of bits: bit i of the place, turned on behind bit j, steps back instead of forth where j is
+ * exclusive-or'ed onto i. Its own step is hidden in that of j, which turns i too, and comes out by subtraction.
  */
-#include "layouts/layout_private.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-
-typedef struct digit {
-    int64_t extent, step; /* step: of the source index; negative when it runs backwards */
-} digit;
-
-typedef struct digits {
-    int32_t count;
-    digit digit[LP_CHAIN_AXES]; /* innermost first */
-} digits;
+#include "layouts/chain_digits.h"
 
 static lp_status unlike(lp_error *err, int64_t at, const char *what)
 {
     lp_fail_at(err, LP_E_UNSUPPORTED, "permutation", at, "no chain has this order: %s at place %lld", what,
                (long long)at);
-    lp_hint(err, "index lists and swizzles by exclusive or are none; record them with the loader that makes them");
+    lp_hint(err, "index lists are none; record them with the loader that makes them");
     return LP_E_UNSUPPORTED;
 }
 
-static lp_status add_digit(digits *list, int64_t extent, int64_t step, lp_error *err)
+static lp_status add_digit(lp_chain_digits *list, int64_t extent, int64_t step, lp_error *err)
 {
-    if (list->count == LP_CHAIN_AXES)
+    if (list->count == LP_CHAIN_DIGITS)
         return lp_fail(err, LP_E_UNSUPPORTED, "no chain has this order: it takes more than %d axes",
                        (int)LP_CHAIN_AXES);
-    list->digit[list->count++] = (digit){extent, step};
+    list->digit[list->count++] = (lp_chain_digit){extent, step, 0};
     return LP_OK;
 }
 
 /* Places have been checked to lie in 0 .. count-1, so differences do not overflow. */
-static lp_status read_digits(digits *out, const int64_t *place, int64_t count, lp_error *err)
+static lp_status read_digits(lp_chain_digits *out, const int64_t *place, int64_t count, lp_error *err)
 {
-    *out = (digits){0};
+    out->count = 0;
     for (int64_t below = 1; below < count;) {
         const int64_t step = place[below] - place[0], most = count / below;
         int64_t extent = 2;
@@ -55,147 +45,95 @@ static lp_status read_digits(digits *out, const int64_t *place, int64_t count, l
     return LP_OK;
 }
 
-static lp_status check_places(const digits *list, const int64_t *place, int64_t count, lp_error *err)
+/* The first place that is not where the digits say; -1: none. */
+static int64_t first_unlike(const lp_chain_digits *list, const int64_t *place, int64_t count)
 {
     for (int64_t k = 0; k < count; k++) {
-        int64_t rest = k, index = place[0];
+        int64_t rest = k, index = place[0], at[LP_CHAIN_DIGITS] = {0};
+        uint64_t ones = 0;
         for (int32_t i = 0; i < list->count; i++) {
-            index += rest % list->digit[i].extent * list->digit[i].step;
+            at[i] = rest % list->digit[i].extent;
             rest /= list->digit[i].extent;
+            ones |= (uint64_t)(at[i] & 1) << i;
+        }
+        for (int32_t i = 0; i < list->count; i++) {
+            uint64_t turning = ones & list->digit[i].swizzle;
+            for (; turning != 0; turning &= turning - 1)
+                at[i] ^= 1;
+            index += at[i] * list->digit[i].step;
         }
         if (index != place[k])
-            return unlike(err, k, "the step changes");
+            return k;
     }
-    return LP_OK;
+    return -1;
 }
 
-/* ---- digits to axes ---- */
+/* ---- swizzles ---- */
 
-typedef struct piece {
-    int64_t extent, stride; /* of the source index */
-    int32_t dim;
-    bool backwards;
-} piece;
-
-typedef struct pieces {
-    int32_t count;
-    piece piece[LP_CHAIN_AXES]; /* innermost of the result first */
-} pieces;
-
-/* Source strides of the dimensions; above[d] is the number of elements that one step of dimension d - 1 passes. */
-static void strides_of(int ndim, const int64_t *shape, int64_t *stride)
+/* Digits of 2 steps where there are such, the odd rest outside them or, with `odd_first`, inside. */
+static bool split_to_bits(const lp_chain_digits *from, bool odd_first, lp_chain_digits *out)
 {
-    int64_t s = 1;
-    for (int d = ndim - 1; d >= 0; d--) {
-        stride[d] = s;
-        s *= shape[d];
-    }
-}
-
-/* Cuts a digit where it crosses into the next dimension. */
-static lp_status cut_digit(pieces *out, digit whole, int ndim, const int64_t *shape, const int64_t *stride,
-                           lp_error *err)
-{
-    int64_t at = llabs(whole.step), end = at * whole.extent;
-    for (int d = ndim - 1; d >= 0 && at < end; d--) {
-        const int64_t limit = stride[d] * shape[d];
-        if (at >= limit)
-            continue;
-        const int64_t stop = end < limit ? end : limit;
-        if (stop % at != 0 || end % stop != 0 || at % stride[d] != 0 || out->count == LP_CHAIN_AXES)
-            return lp_fail(err, LP_E_UNSUPPORTED, "no chain has this order: a step of %lld crosses the rows",
-                           (long long)at);
-        out->piece[out->count++] = (piece){stop / at, at, d, whole.step < 0};
-        at = stop;
-    }
-    return LP_OK;
-}
-
-/* Each source element at one place: in order of stride, every piece starts where the one before ends. */
-static bool covers(const pieces *list, int64_t count)
-{
-    int64_t covered = 1;
-    while (covered < count) {
-        int32_t next = 0;
-        while (next < list->count && list->piece[next].stride != covered)
-            next++;
-        if (next == list->count)
+    out->count = 0;
+    for (int32_t i = 0; i < from->count; i++) {
+        int64_t odd = from->digit[i].extent, step = from->digit[i].step;
+        int32_t bits = 0;
+        for (; odd % 2 == 0; odd /= 2)
+            bits++;
+        if (out->count + bits + 1 > LP_CHAIN_DIGITS)
             return false;
-        covered *= list->piece[next].extent;
+        if (odd_first && odd > 1) {
+            out->digit[out->count++] = (lp_chain_digit){odd, step, 0};
+            step *= odd;
+        }
+        for (; bits > 0; bits--, step *= 2)
+            out->digit[out->count++] = (lp_chain_digit){2, step, 0};
+        if (!odd_first && odd > 1)
+            out->digit[out->count++] = (lp_chain_digit){odd, step, 0};
     }
-    return covered == count;
+    return true;
 }
 
-static void name_axis(char name[LP_CHAIN_NAME], const char *dim, int number, bool alone)
+/* Finds which bits turn which, and the steps of those that do. False: a bit that is turned turns others. */
+static bool solve_swizzles(lp_chain_digits *list, const int64_t *place)
 {
-    char text[LP_CHAIN_NAME + 16];
-    snprintf(text, sizeof text, alone ? "%s" : "%s%d", dim, number);
-    if (!alone && text[0] >= 'A' && text[0] <= 'Z')
-        text[0] = (char)(text[0] - 'A' + 'a');
-    memcpy(name, text, LP_CHAIN_NAME);
-    name[LP_CHAIN_NAME - 1] = '\0';
-}
-
-/* Axes in the order of the source, by falling stride; the outermost of a dimension is left open. */
-static lp_status build(lp_chain *c, const pieces *list, int ndim, lp_error *err)
-{
-    int32_t axis_of[LP_CHAIN_AXES] = {0};
-    c->ndim = ndim;
-    for (int d = 0; d < ndim; d++) {
-        if (ndim == 2)
-            memcpy(c->dim_name[d], d == 0 ? "N" : "K", 2);
-        else
-            snprintf(c->dim_name[d], LP_CHAIN_NAME, "D%d", d);
-        int of_dim = 0, number = 0;
-        for (int32_t i = 0; i < list->count; i++)
-            of_dim += list->piece[i].dim == d;
-        for (int64_t above = INT64_MAX; number < of_dim || number == 0; number++) {
-            int32_t next = -1;
-            for (int32_t i = 0; i < list->count; i++)
-                if (list->piece[i].dim == d && list->piece[i].stride < above &&
-                    (next < 0 || list->piece[i].stride > list->piece[next].stride))
-                    next = i;
-            if (c->axes == LP_CHAIN_AXES)
-                return lp_fail(err, LP_E_UNSUPPORTED, "no chain has this order: it takes more than %d axes",
-                               (int)LP_CHAIN_AXES);
-            lp_chain_axis *const axis = &c->axis[c->axes];
-            *axis = (lp_chain_axis){.dim = d};
-            name_axis(axis->name, c->dim_name[d], number, of_dim < 2);
-            if (next >= 0) {
-                axis->extent = number == 0 ? 0 : list->piece[next].extent;
-                axis->backwards = list->piece[next].backwards;
-                axis_of[next] = c->axes;
-                above = list->piece[next].stride;
-            } else { /* a dimension of one element: it lies outermost */
-                c->memory_order[c->out_ndim++] = (int8_t)c->axes;
+    int64_t unit[LP_CHAIN_DIGITS] = {0}, below = 1;
+    uint64_t swizzled = 0, turning = 0;
+    for (int32_t i = 0; i < list->count; i++) {
+        unit[i] = below;
+        below *= list->digit[i].extent;
+    }
+    for (int32_t i = 0; i < list->count; i++)
+        for (int32_t j = 0; j < list->count; j++)
+            if (i != j && list->digit[i].extent == 2 && list->digit[j].extent == 2 &&
+                place[unit[i] + unit[j]] - place[unit[j]] == -list->digit[i].step) {
+                list->digit[i].swizzle |= (uint64_t)1 << j;
+                swizzled |= (uint64_t)1 << i;
+                turning |= (uint64_t)1 << j;
             }
-            c->axes++;
+    for (int32_t j = 0; j < list->count; j++)
+        for (int32_t i = 0; i < list->count; i++)
+            if ((list->digit[i].swizzle >> j & 1) != 0)
+                list->digit[j].step -= list->digit[i].step;
+    return (swizzled & turning) == 0;
+}
+
+static bool find_swizzles(lp_chain_digits *list, const int64_t *place, int64_t count)
+{
+    for (int odd_first = 0; odd_first < 2; odd_first++) {
+        lp_chain_digits bits;
+        if (split_to_bits(list, odd_first != 0, &bits) && solve_swizzles(&bits, place) &&
+            first_unlike(&bits, place, count) < 0) {
+            *list = bits;
+            return true;
         }
     }
-    for (int32_t i = list->count - 1; i >= 0; i--)
-        c->memory_order[c->out_ndim++] = (int8_t)axis_of[i];
-    return LP_OK;
-}
-
-/* Open axes count blocks; what lies inside the last of them is a block, one dimension of the result. */
-static void group(lp_chain *c)
-{
-    int32_t block = 0;
-    for (int32_t i = 0; i < c->axes; i++)
-        if (c->axis[c->memory_order[i]].extent == 0)
-            block = i + 1;
-    c->out_ndim = 0;
-    for (int32_t i = 0; i < block; i++)
-        c->out_first[c->out_ndim++] = (int8_t)i;
-    if (block < c->axes)
-        c->out_first[c->out_ndim++] = (int8_t)block;
-    c->out_first[c->out_ndim] = (int8_t)c->axes;
+    return false;
 }
 
 lp_status lp_chain_identify(lp_chain *out, const int64_t *place, int64_t count, int ndim, const int64_t *shape,
                             lp_error *err)
 {
-    int64_t expected = 1, stride[LP_CHAIN_DIMS];
+    int64_t expected = 1;
     if (ndim < 1 || ndim > LP_CHAIN_DIMS)
         return lp_fail(err, LP_E_ARGUMENT, "a chain has 1 to %d dimensions, not %d", (int)LP_CHAIN_DIMS, ndim);
     for (int d = 0; d < ndim; d++)
@@ -208,21 +146,13 @@ lp_status lp_chain_identify(lp_chain *out, const int64_t *place, int64_t count, 
         if (place[k] < 0 || place[k] >= count)
             return unlike(err, k, "no element of the source");
 
-    digits list;
-    pieces cut = {0};
-    lp_chain chain = {0};
+    lp_chain_digits list = {0};
     LP_TRY(read_digits(&list, place, count, err));
-    LP_TRY(check_places(&list, place, count, err));
-    strides_of(ndim, shape, stride);
-    for (int32_t i = 0; i < list.count; i++) {
+    const int64_t at = first_unlike(&list, place, count);
+    if (at >= 0 && !find_swizzles(&list, place, count))
+        return unlike(err, at, "the step changes");
+    for (int32_t i = 0; i < list.count; i++)
         if (list.digit[i].step == 0)
             return unlike(err, 1, "an element that is there already");
-        LP_TRY(cut_digit(&cut, list.digit[i], ndim, shape, stride, err));
-    }
-    if (!covers(&cut, count))
-        return lp_fail(err, LP_E_UNSUPPORTED, "no chain has this order: elements are missing or repeated");
-    LP_TRY(build(&chain, &cut, ndim, err));
-    group(&chain);
-    *out = chain;
-    return LP_OK;
+    return lp_chain_from_digits(out, &list, ndim, shape, err);
 }

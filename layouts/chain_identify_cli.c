@@ -10,11 +10,11 @@
 
 #include <inttypes.h>
 
-/* Unit k of packed data, low half of a byte first. */
+/* Unit k of packed data, the lowest of a byte first. */
 static uint64_t unit_at(const unsigned char *data, int64_t k, int bits)
 {
-    if (bits == 4)
-        return data[k / 2] >> (int)(k % 2) * 4 & 15;
+    if (bits < 8)
+        return data[k * bits / 8] >> (int)(k * bits % 8) & ((1 << bits) - 1);
     uint64_t value = 0;
     memcpy(&value, data + k * (bits / 8), (size_t)bits / 8);
     return value;

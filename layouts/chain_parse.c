@@ -1,14 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Chains as text: reading and writing, and axes that get their extent later. */
+/* From text to a chain. lp_chain_text in chain_text.c is the way back. */
 #include "layouts/layout_private.h"
 
-#include <stdio.h>
+/* Axes of one dimension, part by part. */
+typedef struct axis_lists {
+    int32_t parts, count[LP_CHAIN_PARTS];
+    int8_t axis[LP_CHAIN_PARTS][LP_CHAIN_AXES];
+} axis_lists;
 
 typedef struct reader {
     const char *text;
     int64_t at;
     lp_chain *chain;
     lp_error *err;
+    axis_lists now, split;         /* of the dimension that is being read; of the one with bars */
+    uint32_t seen[LP_CHAIN_PARTS]; /* axes of each part that stand on the right already, */
+    int32_t count[LP_CHAIN_PARTS]; /* and how many those are */
+    int64_t swizzle_at;            /* byte of the first '^' */
 } reader;
 
 static void skip_space(reader *r)
@@ -46,14 +54,6 @@ static lp_status read_name(reader *r, char name[LP_CHAIN_NAME])
     return LP_OK;
 }
 
-static int32_t axis_named(const lp_chain *chain, const char *name)
-{
-    for (int32_t a = 0; a < chain->axes; a++)
-        if (strcmp(chain->axis[a].name, name) == 0)
-            return a;
-    return -1;
-}
-
 /* ---- the left side ---- */
 
 /* The part of an axis behind its name: "=32" or nothing. */
@@ -73,44 +73,84 @@ static lp_status read_extent(reader *r, int64_t *extent)
     return LP_OK;
 }
 
-/* Adds an axis whose name starts at byte `at` and has been read. */
+static bool has_axis(int32_t count, const int8_t *list, int32_t axis)
+{
+    for (int32_t i = 0; i < count; i++)
+        if (list[i] == axis)
+            return true;
+    return false;
+}
+
+/* Adds an axis whose name starts at byte `at` and has been read, to the last part of the dimension. */
 static lp_status add_axis(reader *r, int64_t at, const char name[LP_CHAIN_NAME])
 {
     lp_chain *const c = r->chain;
+    const int32_t part = r->now.parts - 1;
+    int8_t *const list = r->now.axis[part];
     int64_t extent;
-    if (c->axes == LP_CHAIN_AXES)
-        return wrong(r, at, "more than 24 axes");
-    if (axis_named(c, name) >= 0)
+    int32_t a = lp_chain_axis_named(c, name);
+    if (a >= 0 && (c->axis[a].dim != c->ndim || has_axis(r->now.count[part], list, a)))
         return wrong(r, at, "an axis that is there already");
+    if (a < 0 && c->axes == LP_CHAIN_AXES)
+        return wrong(r, at, "more than 24 axes");
     LP_TRY(read_extent(r, &extent));
-    lp_chain_axis *const axis = &c->axis[c->axes++];
-    *axis = (lp_chain_axis){.dim = c->ndim, .extent = extent};
-    memcpy(axis->name, name, LP_CHAIN_NAME);
+    if (a < 0) {
+        a = c->axes++;
+        c->axis[a] = (lp_chain_axis){.dim = c->ndim};
+        memcpy(c->axis[a].name, name, LP_CHAIN_NAME);
+    }
+    if (extent != 0 && c->axis[a].extent != 0 && c->axis[a].extent != extent)
+        return wrong(r, at, "another extent than in the part before");
+    if (extent != 0)
+        c->axis[a].extent = extent;
+    list[r->now.count[part]++] = (int8_t)a;
     return LP_OK;
 }
 
-/* "(r a=4 i=32)", the bracket not yet read. */
+/* "(r a=4 i=32)" or "(d=2 | q=16)", the bracket not yet read. */
 static lp_status read_axes(reader *r)
 {
-    const int64_t begin = r->at++;
-    const int32_t before = r->chain->axes;
-    for (;;) {
+    for (int64_t begin = r->at++;;) {
         char name[LP_CHAIN_NAME];
         skip_space(r);
-        if (r->text[r->at] == ')')
-            break;
         const int64_t at = r->at;
-        LP_TRY(read_name(r, name));
-        LP_TRY(add_axis(r, at, name));
+        if (r->text[at] != ')' && r->text[at] != '|') {
+            LP_TRY(read_name(r, name));
+            LP_TRY(add_axis(r, at, name));
+            continue;
+        }
+        if (r->now.count[r->now.parts - 1] == 0)
+            return wrong(r, begin, r->now.parts > 1 ? "a part without axes" : "a dimension without axes");
+        r->at++;
+        if (r->text[at] == ')')
+            return LP_OK;
+        if (r->now.parts == LP_CHAIN_PARTS)
+            return wrong(r, at, "more than 8 parts");
+        r->now.parts++;
+        begin = at;
     }
-    r->at++;
-    return r->chain->axes == before ? wrong(r, begin, "a dimension without axes") : LP_OK;
+}
+
+/* Each part has the axes of all dimensions, of the one with bars its own. */
+static void order_axes(const reader *r)
+{
+    lp_chain *const c = r->chain;
+    for (int32_t p = 0; p < c->parts; p++) {
+        lp_chain_part *const part = &c->part[p];
+        for (int32_t d = 0; d < c->ndim; d++) {
+            for (int32_t a = 0; a < c->axes && d != c->split_dim; a++)
+                if (c->axis[a].dim == d)
+                    part->source[part->axes++] = (int8_t)a;
+            for (int32_t i = 0; d == c->split_dim && i < r->split.count[p]; i++)
+                part->source[part->axes++] = r->split.axis[p][i];
+        }
+    }
 }
 
 static lp_status read_source(reader *r)
 {
     lp_chain *const c = r->chain;
-    for (;;) {
+    for (;; c->ndim++) {
         char name[LP_CHAIN_NAME] = "";
         skip_space(r);
         const int64_t at = r->at;
@@ -121,162 +161,154 @@ static lp_status read_source(reader *r)
         if (r->text[at] != '(')
             LP_TRY(read_name(r, name));
         memcpy(c->dim_name[c->ndim], name, LP_CHAIN_NAME);
-        if (r->text[r->at] == '(')
-            LP_TRY(read_axes(r));
-        else
-            LP_TRY(add_axis(r, at, name));
-        c->ndim++;
+        r->now = (axis_lists){.parts = 1};
+        LP_TRY(r->text[r->at] == '(' ? read_axes(r) : add_axis(r, at, name));
+        if (r->now.parts == 1)
+            continue;
+        if (c->split_dim >= 0)
+            return wrong(r, at, "a second dimension with bars");
+        c->split_dim = c->ndim;
+        c->parts = r->now.parts;
+        r->split = r->now;
     }
     r->at += 2;
+    order_axes(r);
     return c->ndim == 0 ? wrong(r, 0, "no dimension") : LP_OK;
 }
 
 /* ---- the right side ---- */
 
-static lp_status read_place(reader *r, bool seen[LP_CHAIN_AXES], int32_t *count)
+/* The axes behind "a": "^b^c" or nothing. */
+static lp_status read_swizzle(reader *r, lp_chain_place *place)
 {
+    while (r->text[r->at] == '^') {
+        char name[LP_CHAIN_NAME];
+        if (r->swizzle_at < 0)
+            r->swizzle_at = r->at;
+        const int64_t at = ++r->at;
+        LP_TRY(read_name(r, name));
+        const int32_t a = lp_chain_axis_named(r->chain, name);
+        if (a < 0)
+            return wrong(r, at, "an axis that does not stand on the left");
+        if (a == place->axis || (place->swizzle >> a & 1) != 0)
+            return wrong(r, at, "an axis that is there already");
+        place->swizzle |= (uint32_t)1 << a;
+    }
+    return LP_OK;
+}
+
+/* One axis of parts first .. end-1, with what stands before and behind it. */
+static lp_status read_place(reader *r, int32_t first, int32_t end)
+{
+    lp_chain *const c = r->chain;
     char name[LP_CHAIN_NAME];
-    const bool backwards = r->text[r->at] == '~';
-    if (backwards)
+    lp_chain_place place = {.backwards = r->text[r->at] == '~'};
+    if (place.backwards)
         r->at++;
     const int64_t at = r->at;
     LP_TRY(read_name(r, name));
-    const int32_t a = axis_named(r->chain, name);
+    const int32_t a = lp_chain_axis_named(c, name);
     if (a < 0)
         return wrong(r, at, "an axis that does not stand on the left");
-    if (seen[a])
-        return wrong(r, at, "an axis that is there already");
-    seen[a] = true;
-    r->chain->axis[a].backwards = backwards;
-    r->chain->memory_order[(*count)++] = (int8_t)a;
+    place.axis = (int8_t)a;
+    LP_TRY(read_swizzle(r, &place));
+    for (int32_t p = first; p < end; p++) {
+        if (!has_axis(c->part[p].axes, c->part[p].source, a))
+            return wrong(r, at, end - first > 1 ? "an axis that not every part has" : "an axis of another part");
+        if ((r->seen[p] >> a & 1) != 0)
+            return wrong(r, at, "an axis that is there already");
+        c->part[p].memory[r->count[p]++] = place;
+        r->seen[p] |= (uint32_t)1 << a;
+    }
+    return LP_OK;
+}
+
+static void start_out_dim(reader *r)
+{
+    lp_chain *const c = r->chain;
+    for (int32_t p = 0; p < c->parts; p++)
+        c->part[p].out_first[c->out_ndim] = (int8_t)r->count[p];
+}
+
+/* "(i a k)" or "(i d | i q)", the bracket not yet read. */
+static lp_status read_group(reader *r)
+{
+    lp_chain *const c = r->chain;
+    const bool bars = memchr(r->text + r->at, '|', strcspn(r->text + r->at, ")")) != NULL;
+    int64_t begin = r->at++;
+    if (bars && c->split_out >= 0)
+        return wrong(r, begin, "a second dimension with bars");
+    if (bars)
+        c->split_out = c->out_ndim;
+    int32_t part = 0;
+    for (bool empty = true;;) {
+        skip_space(r);
+        const int64_t at = r->at;
+        if (r->text[at] != ')' && r->text[at] != '|') {
+            LP_TRY(read_place(r, bars ? part : 0, bars ? part + 1 : c->parts));
+            empty = false;
+            continue;
+        }
+        if (empty)
+            return wrong(r, begin, bars ? "a part without axes" : "a dimension without axes");
+        r->at++;
+        if (r->text[at] == ')')
+            return bars && part + 1 != c->parts ? wrong(r, at, "fewer parts than on the left") : LP_OK;
+        if (++part == c->parts)
+            return wrong(r, at, "more parts than on the left");
+        begin = at;
+        empty = true;
+    }
+}
+
+/* Axes that turn others stand plain themselves, in every part. */
+static lp_status check_swizzles(reader *r)
+{
+    const lp_chain *const c = r->chain;
+    for (int32_t p = 0; p < c->parts; p++) {
+        const lp_chain_part *const part = &c->part[p];
+        uint32_t swizzled = 0, turning = 0;
+        for (int32_t i = 0; i < part->axes; i++) {
+            turning |= part->memory[i].swizzle;
+            if (part->memory[i].swizzle != 0)
+                swizzled |= 1u << part->memory[i].axis;
+        }
+        if ((turning & swizzled) != 0)
+            return wrong(r, r->swizzle_at, "an axis that is swizzled by a swizzled one");
+        if ((turning & ~r->seen[p]) != 0)
+            return wrong(r, r->swizzle_at, "an axis that is swizzled by one of another part");
+    }
     return LP_OK;
 }
 
 static lp_status read_result(reader *r)
 {
     lp_chain *const c = r->chain;
-    bool seen[LP_CHAIN_AXES] = {false};
-    int32_t count = 0;
-    for (;;) {
+    for (;; c->out_ndim++) {
         skip_space(r);
+        start_out_dim(r);
         if (r->text[r->at] == '\0')
             break;
-        c->out_first[c->out_ndim++] = (int8_t)count; /* each holds at least one axis: no more than LP_CHAIN_AXES */
-        if (r->text[r->at] != '(') {
-            LP_TRY(read_place(r, seen, &count));
-            continue;
-        }
-        const int64_t begin = r->at++;
-        const int32_t before = count;
-        for (skip_space(r); r->text[r->at] != ')'; skip_space(r))
-            LP_TRY(read_place(r, seen, &count));
-        r->at++;
-        if (count == before)
-            return wrong(r, begin, "a dimension without axes");
+        /* each dimension takes an axis of every part or fails: no more than LP_CHAIN_AXES */
+        LP_TRY(r->text[r->at] == '(' ? read_group(r) : read_place(r, 0, c->parts));
     }
-    c->out_first[c->out_ndim] = (int8_t)count;
-    for (int32_t a = 0; a < c->axes; a++)
-        if (!seen[a])
-            return lp_fail_at(r->err, LP_E_ARGUMENT, "chain", -1, "chain '%s': axis '%s' does not stand on the right",
-                              r->text, c->axis[a].name);
-    return LP_OK;
+    if (c->parts > 1 && c->split_out < 0)
+        return wrong(r, r->at, "no bars on the right");
+    for (int32_t p = 0; p < c->parts; p++)
+        for (int32_t i = 0; i < c->part[p].axes; i++)
+            if ((r->seen[p] >> c->part[p].source[i] & 1) == 0)
+                return lp_fail_at(r->err, LP_E_ARGUMENT, "chain", -1,
+                                  "chain '%s': axis '%s' does not stand on the right%s", r->text,
+                                  c->axis[c->part[p].source[i]].name, c->parts > 1 ? " in every part" : "");
+    return check_swizzles(r);
 }
 
 lp_status lp_chain_parse(lp_chain *out, const char *text, lp_error *err)
 {
-    lp_chain chain = {0};
-    reader r = {text, 0, &chain, err};
+    lp_chain chain = {.split_dim = -1, .split_out = -1, .parts = 1};
+    reader r = {.text = text, .chain = &chain, .err = err, .swizzle_at = -1};
     LP_TRY(read_source(&r));
     LP_TRY(read_result(&r));
     *out = chain;
-    return LP_OK;
-}
-
-/* ---- writing ---- */
-
-static void put_axis(lp_layout_writer *w, const lp_chain_axis *axis)
-{
-    lp_layout_put(w, "%s", axis->name);
-    if (axis->extent != 0)
-        lp_layout_put(w, "=%lld", (long long)axis->extent);
-}
-
-size_t lp_chain_text(const lp_chain *chain, char *buffer, size_t buffer_bytes)
-{
-    lp_layout_writer w = lp_layout_writer_start(buffer, buffer_bytes);
-    for (int32_t a = 0; a < chain->axes;) {
-        const int32_t d = chain->axis[a].dim, first = a;
-        while (a < chain->axes && chain->axis[a].dim == d)
-            a++;
-        const bool alone = a - first == 1 && strcmp(chain->dim_name[d], chain->axis[first].name) == 0;
-        if (!alone)
-            lp_layout_put(&w, "%s(", chain->dim_name[d]);
-        for (int32_t i = first; i < a; i++) {
-            lp_layout_put(&w, "%s", i == first ? "" : " ");
-            put_axis(&w, &chain->axis[i]);
-        }
-        lp_layout_put(&w, alone ? " " : ") ");
-    }
-    lp_layout_put(&w, "->");
-    for (int32_t d = 0; d < chain->out_ndim; d++) {
-        const int32_t first = chain->out_first[d], end = chain->out_first[d + 1];
-        for (int32_t i = first; i < end; i++) {
-            const lp_chain_axis *const axis = &chain->axis[chain->memory_order[i]];
-            lp_layout_put(&w, "%s%s%s",
-                          i > first         ? " "
-                          : end - first > 1 ? " ("
-                                            : " ",
-                          axis->backwards ? "~" : "", axis->name);
-        }
-        lp_layout_put(&w, end - first > 1 ? ")" : "");
-    }
-    return w.used;
-}
-
-/* ---- extents that come later ---- */
-
-lp_status lp_chain_set(lp_chain *chain, const char *name, int64_t extent, lp_error *err)
-{
-    const int32_t a = axis_named(chain, name);
-    if (a < 0)
-        return lp_fail(err, LP_E_ARGUMENT, "the chain has no axis '%s'", name);
-    if (extent < 1)
-        return lp_fail(err, LP_E_ARGUMENT, "axis '%s' must have at least 1 step, not %lld", name, (long long)extent);
-    if (chain->axis[a].extent != 0 && chain->axis[a].extent != extent)
-        return lp_fail(err, LP_E_ARGUMENT, "axis '%s' has %lld steps, not %lld", name, (long long)chain->axis[a].extent,
-                       (long long)extent);
-    chain->axis[a].extent = extent;
-    return LP_OK;
-}
-
-/* ---- stacked tensors ---- */
-
-lp_status lp_chain_stack(lp_chain *chain, const char *name, lp_error *err)
-{
-    lp_chain c = *chain;
-    const size_t letters = strlen(name);
-    if (letters == 0 || letters >= LP_CHAIN_NAME || axis_named(chain, name) >= 0)
-        return lp_fail(err, LP_E_ARGUMENT, "a stack cannot have the name '%s'", name);
-    if (c.axes == LP_CHAIN_AXES || c.ndim == LP_CHAIN_DIMS)
-        return lp_fail(err, LP_E_LIMIT, "the chain has no room for a stack");
-    for (int32_t a = c.axes; a > 0; a--) {
-        c.axis[a] = c.axis[a - 1];
-        c.axis[a].dim++;
-        c.memory_order[a] = (int8_t)(c.memory_order[a - 1] + 1);
-    }
-    for (int32_t d = c.ndim; d > 0; d--)
-        memcpy(c.dim_name[d], c.dim_name[d - 1], LP_CHAIN_NAME);
-    for (int32_t d = c.out_ndim + 1; d > 0; d--)
-        c.out_first[d] = (int8_t)(c.out_first[d - 1] + 1);
-    c.axis[0] = (lp_chain_axis){.dim = 0};
-    memset(c.dim_name[0], 0, LP_CHAIN_NAME);
-    memcpy(c.axis[0].name, name, letters);
-    memcpy(c.dim_name[0], name, letters);
-    c.memory_order[0] = 0;
-    c.out_first[0] = 0;
-    c.axes++;
-    c.ndim++;
-    c.out_ndim++;
-    *chain = c;
     return LP_OK;
 }

@@ -1,119 +1,75 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The index formula of a chain, both ways, with the numbers of given sizes. */
+/* A chain as text, in the form that lp_chain_parse reads. */
 #include "layouts/layout_private.h"
 
-/* A part of an index: index / below % extent, found at off / stride % extent. Axes that continue each other are one. */
-typedef struct digit {
-    int64_t below, extent, stride;
-    bool backwards;
-} digit;
-
-/* Digits of dimension d, outermost first. */
-static int32_t digits_of(const lp_chain_form *form, int32_t d, digit out[LP_CHAIN_AXES])
+/* The axes of dimension d in one part; extents of those that have not been written yet. */
+static void put_axes(lp_layout_writer *w, const lp_chain *chain, const lp_chain_part *part, int32_t d,
+                     uint32_t *written)
 {
-    int32_t count = 0;
-    for (int32_t a = 0; a < form->chain.axes; a++) {
-        const lp_chain_axis *const axis = &form->chain.axis[a];
-        if (axis->dim != d || axis->extent == 1)
+    const char *space = "";
+    for (int32_t i = 0; i < part->axes; i++) {
+        const int32_t a = part->source[i];
+        const lp_chain_axis *const axis = &chain->axis[a];
+        if (axis->dim != d)
             continue;
-        digit *const before = count > 0 ? &out[count - 1] : NULL;
-        if (before != NULL && before->backwards == axis->backwards &&
-            before->stride == axis->extent * form->stride[a]) {
-            before->extent *= axis->extent;
-            before->stride = form->stride[a];
-        } else {
-            out[count++] = (digit){0, axis->extent, form->stride[a], axis->backwards};
-        }
+        lp_layout_put(w, "%s%s", space, axis->name);
+        if (axis->extent != 0 && (*written >> a & 1) == 0)
+            lp_layout_put(w, "=%lld", (long long)axis->extent);
+        *written |= (uint32_t)1 << a;
+        space = " ";
     }
-    int64_t below = 1;
-    for (int32_t i = count - 1; i >= 0; i--) {
-        out[i].below = below;
-        below *= out[i].extent;
-    }
-    return count;
 }
 
-/* "n" for dimension N; "i2" where names are missing or differ in nothing else. */
-static void put_index(lp_layout_writer *w, const lp_chain *chain, int32_t d)
+/* A dimension of one axis of the same name needs no brackets. */
+static bool stands_alone(const lp_chain *chain, int32_t d)
 {
-    char lower[LP_CHAIN_DIMS][LP_CHAIN_NAME];
-    bool usable = true;
-    for (int32_t i = 0; i < chain->ndim; i++) {
-        usable = usable && chain->dim_name[i][0] != '\0';
-        for (int k = 0; k < LP_CHAIN_NAME; k++) {
-            const char c = chain->dim_name[i][k];
-            lower[i][k] = (char)(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+    int32_t count = 0, last = 0;
+    for (int32_t a = 0; a < chain->axes; a++)
+        if (chain->axis[a].dim == d) {
+            count++;
+            last = a;
         }
-        for (int32_t j = 0; j < i; j++)
-            usable = usable && strcmp(lower[i], lower[j]) != 0;
-    }
-    if (usable)
-        lp_layout_put(w, "%s", lower[d]);
-    else
-        lp_layout_put(w, "i%d", (int)d);
+    return count == 1 && d != chain->split_dim && strcmp(chain->dim_name[d], chain->axis[last].name) == 0;
 }
 
-static void put_factor(lp_layout_writer *w, int64_t factor)
+static void put_places(lp_layout_writer *w, const lp_chain *chain, const lp_chain_part *part, int32_t d)
 {
-    if (factor != 1)
-        lp_layout_put(w, "%lld*", (long long)factor);
+    for (int32_t i = part->out_first[d]; i < part->out_first[d + 1]; i++) {
+        const lp_chain_place *const place = &part->memory[i];
+        lp_layout_put(w, "%s%s%s", i == part->out_first[d] ? "" : " ", place->backwards ? "~" : "",
+                      chain->axis[place->axis].name);
+        for (int32_t a = 0; a < chain->axes; a++)
+            if ((place->swizzle >> a & 1) != 0)
+                lp_layout_put(w, "^%s", chain->axis[a].name);
+    }
 }
 
-size_t lp_chain_forward_text(const lp_chain_form *form, char *buffer, size_t buffer_bytes)
+size_t lp_chain_text(const lp_chain *chain, char *buffer, size_t buffer_bytes)
 {
     lp_layout_writer w = lp_layout_writer_start(buffer, buffer_bytes);
-    lp_layout_put(&w, "off = ");
-    const char *plus = "";
-    for (int32_t d = 0; d < form->chain.ndim; d++) {
-        digit digits[LP_CHAIN_AXES];
-        const int32_t count = digits_of(form, d, digits);
-        for (int32_t i = 0; i < count; i++, plus = " + ") {
-            const digit *const g = &digits[i];
-            const bool divides = g->below > 1, reduces = i > 0, whole = !divides && !reduces && !g->backwards;
-            lp_layout_put(&w, "%s", plus);
-            put_factor(&w, g->stride);
-            if (!whole)
-                lp_layout_put(&w, "(");
-            if (g->backwards)
-                lp_layout_put(&w, "%lld-", (long long)(g->extent - 1));
-            put_index(&w, &form->chain, d);
-            if (divides)
-                lp_layout_put(&w, "/%lld", (long long)g->below);
-            if (reduces)
-                lp_layout_put(&w, "%%%lld", (long long)g->extent);
-            if (!whole)
-                lp_layout_put(&w, ")");
+    uint32_t written = 0;
+    for (int32_t d = 0; d < chain->ndim; d++) {
+        const bool alone = stands_alone(chain, d);
+        const int32_t parts = d == chain->split_dim ? chain->parts : 1;
+        if (!alone)
+            lp_layout_put(&w, "%s(", chain->dim_name[d]);
+        for (int32_t p = 0; p < parts; p++) {
+            lp_layout_put(&w, p == 0 ? "" : " | ");
+            put_axes(&w, chain, &chain->part[p], d, &written);
         }
+        lp_layout_put(&w, alone ? " " : ") ");
     }
-    if (*plus == '\0')
-        lp_layout_put(&w, "0");
-    return w.used;
-}
-
-size_t lp_chain_inverse_text(const lp_chain_form *form, char *buffer, size_t buffer_bytes)
-{
-    lp_layout_writer w = lp_layout_writer_start(buffer, buffer_bytes);
-    for (int32_t d = 0; d < form->chain.ndim; d++) {
-        digit digits[LP_CHAIN_AXES];
-        const int32_t count = digits_of(form, d, digits);
-        lp_layout_put(&w, d == 0 ? "" : ", ");
-        put_index(&w, &form->chain, d);
-        lp_layout_put(&w, count == 0 ? " = 0" : " = ");
-        for (int32_t i = 0; i < count; i++) {
-            const digit *const g = &digits[i];
-            const bool outermost = g->stride * g->extent == form->units, bracket = g->below != 1 || g->backwards;
-            lp_layout_put(&w, i == 0 ? "" : " + ");
-            put_factor(&w, g->below);
-            lp_layout_put(&w, bracket ? "(" : "");
-            if (g->backwards)
-                lp_layout_put(&w, "%lld-", (long long)(g->extent - 1));
-            lp_layout_put(&w, "off");
-            if (g->stride != 1)
-                lp_layout_put(&w, "/%lld", (long long)g->stride);
-            if (!outermost)
-                lp_layout_put(&w, "%%%lld", (long long)g->extent);
-            lp_layout_put(&w, bracket ? ")" : "");
+    lp_layout_put(&w, "->");
+    for (int32_t d = 0; d < chain->out_ndim; d++) {
+        const lp_chain_part *const first = &chain->part[0];
+        const int32_t parts = d == chain->split_out ? chain->parts : 1;
+        const bool brackets = parts > 1 || first->out_first[d + 1] - first->out_first[d] > 1;
+        lp_layout_put(&w, brackets ? " (" : " ");
+        for (int32_t p = 0; p < parts; p++) {
+            lp_layout_put(&w, p == 0 ? "" : " | ");
+            put_places(&w, chain, &chain->part[p], d);
         }
+        lp_layout_put(&w, brackets ? ")" : "");
     }
     return w.used;
 }

@@ -175,33 +175,55 @@ LP_API size_t lp_layout_inverse_text(const lp_layout *layout, const lp_layout_si
  * Left: the tensor as the checkpoint has it, row-major, one item a dimension: a name and its axes, outermost first, or
  * a single axis. Each dimension has at most one axis without an extent; it takes what remains. Right: the same axes,
  * from the outermost on; axes in brackets are one dimension of the result; '~' before an axis means that it runs
- * backwards. Units are elements of 4, 8, 16, 32 or 64 bits; in a byte the unit of 4 bits that comes first is the low
- * one.
+ * backwards, 'a^b' that the digit of b is exclusive-or'ed onto that of a (a swizzle).
+ *
+ *     N(r i=4) B P(d=2 | q=16) -> r B (i d | i q)
+ *
+ * Bars cut one dimension into parts that lie one behind the other, on both sides: here each packet of 18 bytes becomes
+ * its first 2 of four rows, then the other 16 of four rows. An axis outside the bars belongs to all parts; one that
+ * stands in several parts of the left side is the same axis in each.
+ *
+ * Units are elements of 1, 2, 4, 8, 16, 32 or 64 bits; in a byte the unit that comes first is the lowest one.
  */
-enum { LP_CHAIN_DIMS = 8, LP_CHAIN_AXES = 24, LP_CHAIN_NAME = 16 };
+enum { LP_CHAIN_DIMS = 8, LP_CHAIN_AXES = 24, LP_CHAIN_NAME = 16, LP_CHAIN_PARTS = 8 };
 
 typedef struct lp_chain_axis {
     char name[LP_CHAIN_NAME];
     int32_t dim;    /* dimension of the source that it splits */
     int64_t extent; /* 0: what remains of the dimension */
-    bool backwards;
 } lp_chain_axis;
+
+/* An axis where memory runs through it. */
+typedef struct lp_chain_place {
+    int8_t axis;
+    bool backwards;
+    uint32_t swizzle; /* bit a: the digit of axis a is exclusive-or'ed onto its own; such an a has no swizzle itself */
+} lp_chain_place;
+
+/* What lies between two bars; a chain without bars has one part. */
+typedef struct lp_chain_part {
+    int32_t axes;                         /* in use */
+    int8_t source[LP_CHAIN_AXES];         /* axes in the order of the source */
+    lp_chain_place memory[LP_CHAIN_AXES]; /* the same from the outermost on */
+    int8_t out_first[LP_CHAIN_AXES + 1];  /* dimension d of the result owns memory[out_first[d] .. out_first[d+1]-1] */
+} lp_chain_part;
 
 /* Plain data, no ownership. */
 typedef struct lp_chain {
     int32_t ndim;                                /* of the source */
     char dim_name[LP_CHAIN_DIMS][LP_CHAIN_NAME]; /* empty where it has none */
     int32_t axes;                                /* in use */
-    lp_chain_axis axis[LP_CHAIN_AXES];           /* in the order of the source */
-    int8_t memory_order[LP_CHAIN_AXES];          /* axes from the outermost on */
+    lp_chain_axis axis[LP_CHAIN_AXES];           /* as they first stand on the left */
     int32_t out_ndim;                            /* of the result */
-    int8_t out_first[LP_CHAIN_AXES + 1];         /* dimension d owns memory_order[out_first[d] .. out_first[d+1]-1] */
+    int32_t split_dim, split_out;                /* dimensions of source and result that bars cut; -1: none */
+    int32_t parts;
+    lp_chain_part part[LP_CHAIN_PARTS];
 } lp_chain;
 
 /* LP_E_ARGUMENT says what is wrong with the text and where (err->byte_off is the byte). */
 LP_API lp_status lp_chain_parse(lp_chain *out, const char *text, lp_error *err);
 
-/* The chain as text that lp_chain_parse reads; as snprintf. */
+/* The text again, in its usual form; always terminated; the length of the whole is returned, as snprintf does. */
 LP_API size_t lp_chain_text(const lp_chain *chain, char *buffer, size_t buffer_bytes);
 
 /* Gives axis `name` an extent, as if it stood in the text. LP_E_ARGUMENT: no such axis, or it has another extent. */
@@ -213,16 +235,20 @@ LP_API lp_status lp_chain_stack(lp_chain *chain, const char *name, lp_error *err
 
 /* A chain with sizes. Strides and offsets count units. */
 typedef struct lp_chain_form {
-    lp_chain chain;                   /* every axis has its extent */
-    int64_t shape[LP_CHAIN_DIMS];     /* of the source */
-    int64_t padded[LP_CHAIN_DIMS];    /* the same, rounded up to what the axes make */
-    int64_t stride[LP_CHAIN_AXES];    /* of an axis in the result */
-    int64_t source_units, units;      /* of the source; of the result with its padding */
-    int64_t out_shape[LP_CHAIN_AXES]; /* of the result, row-major */
+    lp_chain chain;                                /* every axis has its extent */
+    int64_t shape[LP_CHAIN_DIMS];                  /* of the source */
+    int64_t padded[LP_CHAIN_DIMS];                 /* the same, rounded up to what the axes make */
+    int64_t out_shape[LP_CHAIN_AXES];              /* of the result, row-major */
+    int64_t source_units, units;                   /* of the source; of the result with its padding */
+    int64_t stride[LP_CHAIN_PARTS][LP_CHAIN_AXES]; /* of an axis in the result, where the part has it */
+    int64_t first[LP_CHAIN_PARTS + 1];             /* indices of the split dimension at which parts begin; the end */
+    int64_t out_first[LP_CHAIN_PARTS + 1];         /* the same of the split dimension of the result */
+    int64_t split_stride;                          /* units from one of those to the next */
 } lp_chain_form;
 
 /* LP_E_ARGUMENT: a dimension is no multiple of the product of its extents and `pads` is false (the text says what it
- * would be padded to), or its extent is open. LP_E_LIMIT: more than 2^58 units. */
+ * would be padded to; a dimension with bars is never padded), its extent is open, or a swizzle does not fit its axis.
+ * LP_E_LIMIT: more than 2^56 units. */
 LP_API lp_status lp_chain_resolve(lp_chain_form *out, const lp_chain *chain, const int64_t *shape, bool pads,
                                   lp_error *err);
 
@@ -231,20 +257,28 @@ LP_API lp_status lp_chain_resolve(lp_chain_form *out, const lp_chain *chain, con
 LP_API int64_t lp_chain_locate(const lp_chain_form *form, const int64_t *index);
 LP_API bool lp_chain_origin(const lp_chain_form *form, int64_t off, int64_t *index);
 
-/* Moves a row-major source to its places, padding with zeros, or back. `unit_bits` is 4, 8, 16, 32 or 64; the buffers
- * hold whole bytes (two units of 4 bits each) and must not overlap. LP_E_ARGUMENT: another unit, or an odd number of
- * units of 4 bits. */
+/* Moves a row-major source to its places, padding with zeros, or back. `unit_bits` is 1, 2, 4, 8, 16, 32 or 64; the
+ * buffers hold whole bytes (so many units of less) and must not overlap. LP_E_ARGUMENT: another unit, or units that
+ * do not fill their last byte. */
 LP_API lp_status lp_chain_apply(const lp_chain_form *form, int unit_bits, const void *source, void *result,
                                 lp_error *err);
 LP_API lp_status lp_chain_undo(const lp_chain_form *form, int unit_bits, const void *result, void *source,
                                lp_error *err);
 
 /* The places of the source's elements as a view of the result, in the source's shape: what a recorder copies to.
- * LP_E_UNSUPPORTED: a padded tail that no one view reaches (copy the whole blocks and the rest apart), or elements of
- * less than a byte. */
+ * LP_E_UNSUPPORTED: no one view says it (lp_chain_piece does, in several), or elements of less than a byte. */
 LP_API lp_status lp_chain_region(const lp_chain_form *form, lp_dtype dtype, lp_view *out, lp_error *err);
 
-/* "off = 512*(n/128) + ...", n the index of dimension N (i0, i1, ... where it has no name), and back; as snprintf. */
+/*
+ * The same in pieces, for parts, swizzles and padded tails: start with *cursor = 0, copy `source` (of the tensor as the
+ * checkpoint has it, dense) to `region` (of the result; both have the same shape) and go on until *cursor is -1. Each
+ * element is in one piece. LP_E_UNSUPPORTED: elements of less than a byte.
+ */
+LP_API lp_status lp_chain_piece(const lp_chain_form *form, lp_dtype dtype, int64_t *cursor, lp_view *region,
+                                lp_view *source, lp_error *err);
+
+/* "off = 512*(n/128) + ...", n the index of dimension N (i0, i1, ... where it has no name), and back; as snprintf. Of
+ * several parts: "p<2: off = ...; p<18: off = ...", the first that holds; of the way back, "off%144<16: p = ...". */
 LP_API size_t lp_chain_forward_text(const lp_chain_form *form, char *buffer, size_t buffer_bytes);
 LP_API size_t lp_chain_inverse_text(const lp_chain_form *form, char *buffer, size_t buffer_bytes);
 

@@ -72,6 +72,14 @@ bool lp_extent_value(lp_extent extent, const lp_layout_sizes *sizes, int64_t *ou
 /* Index of the axis of a role that occurs at most once (expert, half), or -1. */
 int32_t lp_layout_axis_of(const lp_layout *layout, lp_axis_role role);
 
+/* ---- chains ---- */
+
+/* Index of the axis of that name, or -1. */
+int32_t lp_chain_axis_named(const lp_chain *chain, const char *name);
+
+/* The part that a source element belongs to. */
+int32_t lp_chain_part_at(const lp_chain_form *form, const int64_t *index);
+
 /* ---- text into a buffer that may be too small, as snprintf does, in steps ---- */
 
 typedef struct lp_layout_writer {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Chains in a loader: a checkpoint tensor copied through the region of a chain gives a trace that moves the same bytes
- * as lp_chain_apply, of whole blocks and, where one view reaches it, of a padded tail. */
+/* Chains in a loader: a checkpoint tensor copied through the region of a chain, or piece by piece, gives a trace that
+ * moves the same bytes as lp_chain_apply, of whole blocks and of padded tails. */
 #include "test_recorder_run.h"
 
 #include "layouts/layout.h"
 
 typedef struct chain_case {
-    const char *id;
+    const char *id; /* or the chain */
     lp_dtype dtype;
     int64_t shape[2];
 } chain_case;
@@ -24,28 +24,46 @@ static void load(lp_recorder *r, const lp_chain_form *form, lp_dtype dtype)
     lp_copy(lp_with_view(lp_dest(r, "packed"), &region), lp_source(r, "plain"));
 }
 
-static void check_case(const chain_case *c)
+/* The same where no one view says it. */
+static void load_pieces(lp_recorder *r, const lp_chain_form *form, lp_dtype dtype)
+{
+    lp_view region, source;
+    lp_error err;
+    lp_declare(r, "packed", dtype, form->chain.out_ndim, form->out_shape);
+    if (form->units != form->source_units)
+        lp_zero(lp_dest(r, "packed"), lp_at_begin(r));
+    for (int64_t at = 0;;) {
+        if (lp_chain_piece(form, dtype, &at, &region, &source, &err) != LP_OK)
+            fail_msg("%s", err.text);
+        if (at < 0)
+            break;
+        lp_copy(lp_with_view(lp_dest(r, "packed"), &region), lp_with_view(lp_source(r, "plain"), &source));
+    }
+}
+
+static void check_case(const chain_case *c, bool pieces)
 {
     lp_chain chain;
     lp_chain_form form;
     const lp_chain_known *const known = lp_chain_known_find(c->id);
-    assert_int_equal(known->unit_bits, lp_dtype_bits(c->dtype));
-    assert_int_equal(lp_chain_parse(&chain, known->chain, NULL), LP_OK);
-    assert_int_equal(lp_chain_resolve(&form, &chain, c->shape, known->pads, NULL), LP_OK);
+    const int unit_bits = lp_dtype_bits(c->dtype);
+    assert_int_equal(known != NULL ? known->unit_bits : unit_bits, unit_bits);
+    assert_int_equal(lp_chain_parse(&chain, known != NULL ? known->chain : c->id, NULL), LP_OK);
+    assert_int_equal(lp_chain_resolve(&form, &chain, c->shape, known == NULL || known->pads, NULL), LP_OK);
 
     lp_checkpoint *const ck = new_checkpoint();
     add_tensor(ck, "plain", c->dtype, 2, c->shape);
     seal_checkpoint(ck);
     lp_recorder *const r = open_recorder(ck);
-    load(r, &form, c->dtype);
+    (pieces ? load_pieces : load)(r, &form, c->dtype);
     lp_trace *const t = finish(r);
     assert_checked(t);
 
-    const int64_t bytes = form.units * known->unit_bits / 8, source = form.source_units * known->unit_bits / 8;
+    const int64_t bytes = form.units * unit_bits / 8, source = form.source_units * unit_bits / 8;
     uint8_t *const in = malloc((size_t)source), *const wanted = malloc((size_t)bytes);
     for (int64_t i = 0; i < source; i++)
         in[i] = source_byte("plain", i);
-    assert_int_equal(lp_chain_apply(&form, known->unit_bits, in, wanted, NULL), LP_OK);
+    assert_int_equal(lp_chain_apply(&form, unit_bits, in, wanted, NULL), LP_OK);
     run loaded = run_scope(t, 0);
     assert_memory_equal(storage_of(&loaded, dest_of(&loaded, "packed"))->byte, wanted, (size_t)bytes);
     free_run(&loaded);
@@ -70,11 +88,26 @@ static void recorded_as_applied(void **state)
         {"trtllm_gated_rows_32", LP_F8_E4M3, {64, 6}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
-        check_case(&cases[i]);
+        check_case(&cases[i], false);
+}
+
+static void recorded_in_pieces(void **state)
+{
+    (void)state;
+    static const chain_case cases[] = {
+        {"scale_128x4", LP_F8_E8M0, {256, 8}}, /* one view, too */
+        {"scale_128x4", LP_F8_E8M0, {300, 6}},
+        {"ascend_nz_16bit", LP_BF16, {17, 33}},
+        {"N(r a=8) K(b c=8 v=16) -> b r (a c^a v)", LP_U8, {24, 256}},
+        {"N(r i=4) P(d=2 | c=4 v=4) -> r (i d | c i v)", LP_U8, {12, 18}},
+        {"R(g n=4 d=2 | g d | g d) K -> g (n d | d | d) K", LP_BF16, {36, 5}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        check_case(&cases[i], true);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(recorded_as_applied)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(recorded_as_applied), cmocka_unit_test(recorded_in_pieces)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -37,3 +37,13 @@ loadplan layout high_nibble_first --apply swapped.safetensors --inverse -o back.
 loadplan info back.safetensors
 cmp <(tail -c 12 flat.safetensors) <(tail -c 12 back.safetensors)
 test ! -e x
+
+# Packets of a scale and codes, and bits.
+make packets.safetensors U8 blocks:8x3x18
+loadplan layout --chain 'N(r i=4) B P(d=2 | c=4 v=4) -> r B (i d | c i v)' --apply packets.safetensors -o fours.safetensors -q
+loadplan info fours.safetensors
+loadplan layout --chain 'N(r i=4) B P(d=2 | c=4 v=4) -> r B (i d | c i v)' --apply fours.safetensors --inverse -o back2.safetensors -q
+cmp <(tail -c 432 packets.safetensors) <(tail -c 432 back2.safetensors)
+loadplan layout --chain 'C(b h=8) -> b ~h' --unit 1 --apply flat.safetensors -o bits.safetensors -q
+tail -c 12 bits.safetensors | od -An -tx1
+loadplan layout --chain 'C(b h=3) -> b ~h' --unit 1 --apply flat.safetensors -o bits.safetensors -f || echo "exit $?" >&2

@@ -3,6 +3,9 @@ no() { if loadplan layout "$@"; then echo "done: $*"; else echo "exit $?" >&2; f
 no --chain 'N(r a=4) -> r b'
 no --chain 'N(r a) -> r a' --shape 8
 no --chain 'N K' --shape 8,8
+no --chain 'N(a | b=2) -> (a | b)' --shape 2
+no --chain 'N(a | b=2) K -> (a K | b)' --shape 8,8
+no --chain 'N(r a=4) K=8 -> r a^K K' --shape 8,8
 no ascend_nz_8bit --no-pad --shape 17,32
 no marlin_scale --shape G=3,N=63
 no marlin_scale --shape N=64

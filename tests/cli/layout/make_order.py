@@ -4,6 +4,7 @@
   tiles    tiles of 128 x 4, four rows 32 apart side by side, as one tensor of integers
   bytes    the same, as three tensors of bytes
   swizzle  columns in groups of 4, exclusive or with the row
+  rotated  columns in groups of 4, turned by the row
 """
 import json
 import struct
@@ -16,6 +17,8 @@ for i in range(N):
     for j in range(K):
         if kind == "swizzle":
             place = i * K + (j ^ (i % 4))
+        elif kind == "rotated":
+            place = i * K + j // 4 * 4 + (j + i) % 4
         else:
             place = (i // 128 * (K // 4) + j // 4) * 512 + i % 32 * 16 + i % 128 // 32 * 4 + j % 4
         order[place] = i * K + j

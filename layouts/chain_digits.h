@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Between the two halves of lp_chain_identify: the digits in which the places of a permutation count. */
+#ifndef LOADPLAN_CHAIN_DIGITS_H
+#define LOADPLAN_CHAIN_DIGITS_H
+
+#include "layouts/layout_private.h"
+
+enum { LP_CHAIN_DIGITS = 64 };
+
+typedef struct lp_chain_digit {
+    int64_t extent, step; /* step: of the source index; negative when it runs backwards */
+    uint64_t swizzle;     /* digits whose places are exclusive-or'ed onto this one; all of them have 2 steps */
+} lp_chain_digit;
+
+typedef struct lp_chain_digits {
+    int32_t count;
+    lp_chain_digit digit[LP_CHAIN_DIGITS]; /* innermost first */
+} lp_chain_digits;
+
+/* The chain of these digits over a source of this shape. LP_E_UNSUPPORTED: they cross its dimensions unevenly, leave
+ * elements out, or are too many. */
+lp_status lp_chain_from_digits(lp_chain *out, const lp_chain_digits *list, int ndim, const int64_t *shape,
+                               lp_error *err);
+
+#endif
