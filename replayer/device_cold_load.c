@@ -99,9 +99,12 @@ static lp_status load(loading *l, lp_cold_report *report, lp_error *err)
     lp_plan_start_over(l->plan);
     LP_TRY(lp_cold_pipe_run(l->pipe, &l->files, l->program, &l->rest, err));
     const int64_t moved = lp_session_clock();
-    LP_TRY(lp_cold_derives(l->device, l->plan, &l->files, report, err));
+    const lp_status derived = lp_cold_derives(l->device, l->plan, &l->files, report, err);
     report->derive_nanoseconds = lp_session_clock() - moved;
-    LP_TRY(lp_cold_files_unchanged(&l->files, err));
+    if (derived != LP_OK && derived != LP_E_VALUE)
+        return derived;
+    LP_TRY(lp_cold_files_unchanged(&l->files, err)); /* which may be why a check failed */
+    LP_TRY(derived);
     LP_TRY(lp_cold_program_wait(l->program, &program, err)); /* it is made */
     l->plan->is_all_dirty = false;
     report->device_bytes = l->ring->slots * l->ring->slot + l->device->program_bytes(l->device->context, program);

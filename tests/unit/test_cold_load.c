@@ -269,6 +269,36 @@ static void test_faults_of_files(void **state)
     cold_close_bed(&b);
 }
 
+/* Two rows that a check wants alike, and that are not. */
+static void world_of_a_failing_check(world *w)
+{
+    const int from = add_source(w, "w13", LP_F32, 2, 3), to = add_dest(w, "w13", LP_F32, 2, 3, 0, "g");
+    add_copy(w, from, to, 0, 2, 0);
+    w->derive[w->nderive++] = (derive){DERIVE_CLOSE, -1, to, -1};
+    build_world(w, NULL);
+}
+
+/* A check that fails is told, but not where the files changed under it. */
+static void test_failed_checks(void **state)
+{
+    cold_bed b;
+    host_device h;
+    lp_error err;
+    const lp_cold_device d = host_table(&h);
+    const lp_cold_options o = {.readers = 1};
+    (void)state;
+    cold_open_world(&b, 5, world_of_a_failing_check);
+    assert_int_equal(cold_try(&b, &d, &o, NULL, &err), LP_E_VALUE);
+    assert_non_null(strstr(err.text, "w1 and w3 differ for expert 0: "));
+    b.f.reads = 0;
+    b.f.fail_at = 0;
+    b.f.touch = b.path;
+    assert_int_equal(cold_try(&b, &d, &o, NULL, &err), LP_E_CORRUPT);
+    assert_non_null(strstr(err.text, "changed since its header was read"));
+    assert_int_equal(atomic_load(&h.blocks), 0);
+    cold_close_bed(&b);
+}
+
 /* Every call of the device fails once: always a clean error, and everything is given back. */
 static void test_faults_of_the_device(void **state)
 {
@@ -371,6 +401,7 @@ int main(void)
         cmocka_unit_test(test_a_ring_starts_early),
         cmocka_unit_test(test_slow_files),
         cmocka_unit_test(test_faults_of_files),
+        cmocka_unit_test(test_failed_checks),
         cmocka_unit_test(test_faults_of_the_device),
         cmocka_unit_test(test_the_caller_can_stop),
         cmocka_unit_test(test_sizes),
