@@ -93,6 +93,14 @@ lp_status lp_write_exact(const lp_io *io, int fd, const char *path, const void *
 lp_status lp_read_file(const lp_platform *platform, const char *path, int64_t limit, char **text, int64_t *bytes,
                        lp_error *err);
 
+/* The same of a file whose first bytes, up to LP_JUDGED_BYTES of them, `judge` takes for what is wanted: asked before
+ * the size is compared with the limit, and before memory is taken. What it returns but LP_OK is returned. */
+enum { LP_JUDGED_BYTES = 512 };
+typedef lp_status (*lp_judge)(const char *path, const char *start, int64_t start_bytes, int64_t file_bytes,
+                              lp_error *err);
+lp_status lp_read_judged(const lp_platform *platform, const char *path, int64_t limit, lp_judge judge, char **text,
+                         int64_t *bytes, lp_error *err);
+
 /* An output file that appears whole or not at all: it is written as PATH.partial, then fsynced and renamed, and the
  * folder is fsynced. open refuses an existing PATH unless `overwrite`, and one that is no regular file always. abandon
  * removes the partial file; both end the object. */

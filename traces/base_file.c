@@ -131,8 +131,23 @@ lp_status lp_write_exact(const lp_io *io, int fd, const char *path, const void *
     return LP_OK;
 }
 
+static lp_status judge_start(const lp_io *io, int fd, const char *path, int64_t file_bytes, lp_judge judge,
+                             lp_error *err)
+{
+    char start[LP_JUDGED_BYTES];
+    const int64_t bytes = file_bytes < LP_JUDGED_BYTES ? file_bytes : LP_JUDGED_BYTES;
+    LP_TRY(lp_read_exact(io, fd, path, start, bytes, 0, err));
+    return judge(path, start, bytes, file_bytes, err);
+}
+
 lp_status lp_read_file(const lp_platform *platform, const char *path, int64_t limit, char **text, int64_t *bytes,
                        lp_error *err)
+{
+    return lp_read_judged(platform, path, limit, NULL, text, bytes, err);
+}
+
+lp_status lp_read_judged(const lp_platform *platform, const char *path, int64_t limit, lp_judge judge, char **text,
+                         int64_t *bytes, lp_error *err)
 {
     const lp_platform p = lp_platform_resolve(platform);
     lp_status status = LP_OK;
@@ -151,6 +166,8 @@ lp_status lp_read_file(const lp_platform *platform, const char *path, int64_t li
                             st.is_directory ? "a folder" : "not a regular file");
         goto close_file;
     }
+    if (judge != NULL)
+        LP_TRY_GOTO(judge_start(p.io, fd, path, st.size_bytes, judge, err), close_file);
     if (st.size_bytes > limit) {
         status = lp_fail_at(err, LP_E_HOSTILE, path, -1, "'%s' has %lld bytes, more than the limit of %lld", path,
                             (long long)st.size_bytes, (long long)limit);

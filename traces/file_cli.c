@@ -3,6 +3,7 @@
 #include "traces/dump_filter.h"
 #include "traces/query_print.h"
 #include "traces/trace_commands.h"
+#include "traces/trace_undump.h"
 #include "traces/trace_dump.h"
 
 #include <inttypes.h>
@@ -98,7 +99,7 @@ static int run_undump(lp_cli *cli)
     int64_t bytes = 0;
     if (output == NULL)
         return lp_cli_usage(cli, "a trace is a binary file: name it with -o FILE");
-    if (lp_read_file(platform, path, limit, &text, &bytes, &err) != LP_OK)
+    if (lp_read_judged(platform, path, limit, lp_undump_judge, &text, &bytes, &err) != LP_OK)
         return lp_cli_fail(cli, &err);
     int exit_code = LP_EXIT_DONE;
     if (lp_trace_undump(&t, text, (size_t)bytes, platform, &err) != LP_OK) {

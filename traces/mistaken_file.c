@@ -72,3 +72,18 @@ void lp_hint_mistaken(lp_error *err, const char *start, size_t bytes)
     if (hint != NULL)
         lp_hint(err, "%s", hint);
 }
+
+/* The length of a header below 4 GiB, and the header's first byte. */
+static bool looks_like_safetensors(const char *start, size_t bytes)
+{
+    static const char zeros[4];
+    return bytes > 8 && memcmp(start + 4, zeros, sizeof zeros) == 0 && start[8] == '{';
+}
+
+void lp_hint_no_trace(lp_error *err, const char *start, size_t bytes)
+{
+    if (looks_like_safetensors(start, bytes))
+        lp_hint(err, "it looks like a safetensors file: 'loadplan record --checkpoint' makes a trace of a checkpoint");
+    else
+        lp_hint_mistaken(err, start, bytes);
+}

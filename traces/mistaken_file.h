@@ -13,4 +13,7 @@ const char *lp_mistaken_hint(const char *start, size_t bytes);
 /* Adds that hint, if there is one, to an error that is already filled and has none. err may be NULL. */
 void lp_hint_mistaken(lp_error *err, const char *start, size_t bytes);
 
+/* The same where a trace or its text is wanted, for which people also give the checkpoint itself. */
+void lp_hint_no_trace(lp_error *err, const char *start, size_t bytes);
+
 #endif

@@ -36,13 +36,19 @@ lp_status lp_trace_open(lp_trace **out, const char *path, lp_error *err)
     return lp_trace_open_with(out, path, NULL, err);
 }
 
+/* A checkpoint that is given for a trace may be far larger than one: it is told by its head, before it is read. */
+static lp_status judge(const char *path, const char *start, int64_t start_bytes, int64_t file_bytes, lp_error *err)
+{
+    return lp_trace_check_head(path, (const uint8_t *)start, start_bytes, file_bytes, err);
+}
+
 lp_status lp_trace_open_with(lp_trace **out, const char *path, const lp_platform *platform, lp_error *err)
 {
     const lp_platform resolved = lp_platform_resolve(platform);
     char *image = NULL;
     int64_t bytes = 0;
-    lp_status status = lp_read_file(&resolved, path, LP_TRACE_FILE_BYTES_MAX, &image, &bytes, err);
-    if (status == LP_E_FORMAT) /* no file */
+    lp_status status = lp_read_judged(&resolved, path, LP_TRACE_FILE_BYTES_MAX, judge, &image, &bytes, err);
+    if (status == LP_E_FORMAT && err != NULL && err->byte_off < 0) /* no file: what is wrong in one has a place */
         lp_hint(err, "a trace is one file: 'loadplan record' makes one of a checkpoint");
     if (status != LP_OK)
         return status;

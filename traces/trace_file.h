@@ -69,6 +69,10 @@ typedef struct lp_trace_db {
 /* LP_E_CORRUPT where a page of the image states a row that is longer than the file (trace_file_cells.c). */
 lp_status lp_trace_check_cells(const uint8_t *image, int64_t bytes, const char *path, lp_error *err);
 
+/* Judges a file of file_bytes bytes by its first ones, before SQLite, or memory for it, is asked for anything. */
+lp_status lp_trace_check_head(const char *path, const uint8_t *head, int64_t head_bytes, int64_t file_bytes,
+                              lp_error *err);
+
 /* Opens an image that has the head and the schema of a trace; the image is only read and must outlive the object. */
 lp_status lp_trace_db_open(lp_trace_db *d, uint8_t *image, int64_t bytes, const char *path, lp_error *err);
 void lp_trace_db_close(lp_trace_db *d); /* a zeroed object is allowed */

@@ -8,6 +8,7 @@
 
 #include "traces/mistaken_file.h"
 
+enum { USER_VERSION = 60 };                             /* where it stands in the head */
 enum { WATCHDOG_STEP = 10000, WATCHDOG_STEPS = 50000 }; /* 5 * 10^8 instructions of SQLite's machine: seconds */
 
 static lp_status sql_fail(const lp_trace_db *d, int code, lp_error *err)
@@ -27,53 +28,43 @@ static uint32_t big_endian(const uint8_t *at)
     return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
 }
 
-/* The length of a header below 4 GiB, and the header's first byte. */
-static bool looks_like_safetensors(const uint8_t *image, int64_t bytes)
+lp_status lp_trace_check_head(const char *path, const uint8_t *head, int64_t head_bytes, int64_t file_bytes,
+                              lp_error *err)
 {
-    static const uint8_t zeros[4] = {0};
-    return bytes > 8 && memcmp(image + 4, zeros, sizeof zeros) == 0 && image[8] == '{';
-}
-
-static lp_status check_head(lp_trace_db *d, const uint8_t *image, int64_t bytes, lp_error *err)
-{
-    enum { PAGES = 28, FREE_PAGES = 36, ENCODING = 56, USER_VERSION = 60, APPLICATION_ID = 68, HEAD_BYTES = 100 };
+    enum { PAGES = 28, FREE_PAGES = 36, ENCODING = 56, APPLICATION_ID = 68, HEAD_BYTES = 100 };
     static const char magic[16] = "SQLite format 3";
     /* Page size, format of reading and of writing (1: no write-ahead log), reserved bytes, three fixed fractions. */
     static const uint8_t form[] = {LP_TRACE_PAGE_BYTES >> 8, LP_TRACE_PAGE_BYTES & 0xff, 1, 1, 0, 64, 32, 32};
-    if (bytes < HEAD_BYTES || memcmp(image, magic, sizeof magic) != 0) {
-        lp_fail_at(err, LP_E_FORMAT, d->path, 0, "'%s' is not a trace", d->path);
-        if (bytes < (int64_t)sizeof magic || memcmp(image, magic, sizeof magic) != 0)
-            lp_hint_mistaken(err, (const char *)image, (size_t)bytes);
-        if (looks_like_safetensors(image, bytes))
-            lp_hint(err,
-                    "it looks like a safetensors file: 'loadplan record --checkpoint' makes a trace of a checkpoint");
+    const bool is_database = head_bytes >= (int64_t)sizeof magic && memcmp(head, magic, sizeof magic) == 0;
+    if (head_bytes < HEAD_BYTES || !is_database) {
+        lp_fail_at(err, LP_E_FORMAT, path, 0, "'%s' is not a trace", path);
+        if (!is_database)
+            lp_hint_no_trace(err, (const char *)head, (size_t)head_bytes);
         return LP_E_FORMAT;
     }
-    if (big_endian(image + APPLICATION_ID) != LP_TRACE_APPLICATION_ID)
-        return lp_fail_at(err, LP_E_FORMAT, d->path, APPLICATION_ID, "'%s' is an SQLite database but not a trace",
-                          d->path);
-    const uint32_t version = big_endian(image + USER_VERSION), major = version / 1000, minor = version % 1000;
+    if (big_endian(head + APPLICATION_ID) != LP_TRACE_APPLICATION_ID)
+        return lp_fail_at(err, LP_E_FORMAT, path, APPLICATION_ID, "'%s' is an SQLite database but not a trace", path);
+    const uint32_t version = big_endian(head + USER_VERSION), major = version / 1000, minor = version % 1000;
     if (major != LP_TRACE_MAJOR)
-        return lp_fail_at(err, major > LP_TRACE_MAJOR ? LP_E_VERSION : LP_E_CORRUPT, d->path, USER_VERSION,
-                          "'%s' has format version %u.%u; this program reads %d.%d", d->path, major, minor,
-                          LP_TRACE_MAJOR, LP_TRACE_MINOR);
-    d->newer_minor = minor > LP_TRACE_MINOR;
+        return lp_fail_at(err, major > LP_TRACE_MAJOR ? LP_E_VERSION : LP_E_CORRUPT, path, USER_VERSION,
+                          "'%s' has format version %u.%u; this program reads %d.%d", path, major, minor, LP_TRACE_MAJOR,
+                          LP_TRACE_MINOR);
     /* Nothing that our writer makes. */
-    const uint8_t *at = image + sizeof magic;
-    const char *foreign = memcmp(at, form, 2) != 0              ? "another page size"
-                          : at[2] == 2 || at[3] == 2            ? "a write-ahead log"
-                          : memcmp(at, form, sizeof form) != 0  ? "another form of pages"
-                          : big_endian(image + ENCODING) != 1   ? "another encoding than UTF-8"
-                          : big_endian(image + FREE_PAGES) != 0 ? "free pages"
-                                                                : NULL;
+    const uint8_t *at = head + sizeof magic;
+    const char *foreign = memcmp(at, form, 2) != 0             ? "another page size"
+                          : at[2] == 2 || at[3] == 2           ? "a write-ahead log"
+                          : memcmp(at, form, sizeof form) != 0 ? "another form of pages"
+                          : big_endian(head + ENCODING) != 1   ? "another encoding than UTF-8"
+                          : big_endian(head + FREE_PAGES) != 0 ? "free pages"
+                                                               : NULL;
     if (foreign != NULL) {
-        lp_fail_at(err, LP_E_CORRUPT, d->path, 16, "'%s' has a head that no trace has: %s", d->path, foreign);
+        lp_fail_at(err, LP_E_CORRUPT, path, 16, "'%s' has a head that no trace has: %s", path, foreign);
         lp_hint(err, "another program wrote to it: record it again");
         return LP_E_CORRUPT;
     }
-    if ((int64_t)big_endian(image + PAGES) * LP_TRACE_PAGE_BYTES != bytes)
-        return lp_fail_at(err, LP_E_CORRUPT, d->path, PAGES, "'%s' has %lld bytes, its head says %lld", d->path,
-                          (long long)bytes, (long long)big_endian(image + PAGES) * LP_TRACE_PAGE_BYTES);
+    if ((int64_t)big_endian(head + PAGES) * LP_TRACE_PAGE_BYTES != file_bytes)
+        return lp_fail_at(err, LP_E_CORRUPT, path, PAGES, "'%s' has %lld bytes, its head says %lld", path,
+                          (long long)file_bytes, (long long)big_endian(head + PAGES) * LP_TRACE_PAGE_BYTES);
     return LP_OK;
 }
 
@@ -203,7 +194,8 @@ static lp_status check_content(lp_trace_db *d, lp_error *err)
 lp_status lp_trace_db_open(lp_trace_db *d, uint8_t *image, int64_t bytes, const char *path, lp_error *err)
 {
     *d = (lp_trace_db){.path = path};
-    LP_TRY(check_head(d, image, bytes, err));
+    LP_TRY(lp_trace_check_head(path, image, bytes, bytes, err));
+    d->newer_minor = big_endian(image + USER_VERSION) % 1000 > LP_TRACE_MINOR;
     LP_TRY(lp_trace_check_cells(image, bytes, path, err));
     lp_status status;
     LP_TRY_GOTO(open_database(d, image, bytes, err), close);

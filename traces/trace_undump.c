@@ -25,6 +25,19 @@ static lp_status read_version(lp_undump *u)
     return LP_OK;
 }
 
+lp_status lp_undump_judge(const char *path, const char *start, int64_t start_bytes, int64_t file_bytes, lp_error *err)
+{
+    static const char word[] = "loadplan-trace ";
+    lp_line l = {.next = start, .stop = start + start_bytes, .err = err};
+    if (start_bytes == file_bytes || !lp_line_next(&l) || lp_line_take(&l, word))
+        return LP_OK; /* a short text is judged by its reader; comments may go on */
+    if (l.end == l.stop && l.end - l.at < (int64_t)sizeof word)
+        return LP_OK; /* cut in the middle of the word */
+    lp_fail_at(err, LP_E_FORMAT, path, -1, "'%s': the text does not begin with 'loadplan-trace'", path);
+    lp_hint_no_trace(err, start, (size_t)start_bytes);
+    return LP_E_FORMAT;
+}
+
 static lp_status read_header(lp_undump *u)
 {
     lp_line *l = &u->line;
@@ -205,7 +218,7 @@ lp_status lp_trace_undump(lp_trace **out, const char *text, size_t text_bytes, c
     else
         lp_trace_close(u.trace);
     if (status == LP_E_FORMAT && (text_bytes == 0 || text[0] != 'l'))
-        lp_hint_mistaken(err, text, text_bytes);
+        lp_hint_no_trace(err, text, text_bytes);
     lp_checkpoint_close(u.checkpoint);
     lp_map_texts_free(&u.maps);
     lp_arena_free(&u.arena);

@@ -18,6 +18,9 @@ typedef struct lp_undump {
     lp_error *err;
 } lp_undump;
 
+/* Whether a file may be the text of a trace, by its first bytes (lp_read_judged). */
+lp_status lp_undump_judge(const char *path, const char *start, int64_t start_bytes, int64_t file_bytes, lp_error *err);
+
 lp_status lp_undump_dtype(lp_line *l, lp_dtype *dtype); /* "-" is LP_DTYPE_NONE */
 
 /* The rows of a scope, up to a line that is none. Arrays and strings live in u->arena, maps in u->maps. */

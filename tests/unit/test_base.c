@@ -588,6 +588,44 @@ static void interrupted_calls_go_on(void **state)
     }
 }
 
+static int64_t judged_bytes, judged_file_bytes;
+
+static lp_status takes_digits(const char *path, const char *start, int64_t start_bytes, int64_t file_bytes,
+                              lp_error *err)
+{
+    judged_bytes = start_bytes;
+    judged_file_bytes = file_bytes;
+    return start_bytes > 0 && start[0] == '0' ? LP_OK : lp_fail(err, LP_E_UNSUPPORTED, "'%s': no digits", path);
+}
+
+/* Of a file that is not what it was taken for, however large, no more is read than its start, and no memory taken. */
+static void files_are_judged_before_they_are_read(void **state)
+{
+    (void)state;
+    const char *path = in_folder("judged");
+    char *text = NULL;
+    int64_t bytes = -1;
+    lp_error err = {0};
+    faulty_memory m;
+    faulty_memory_init(&m, 0);
+    const lp_platform no_memory = {.alloc = &m.table};
+    write_text(path, "not what is wanted");
+    assert_int_equal(truncate(path, INT64_C(1) << 40), 0);
+    assert_int_equal(lp_read_judged(&no_memory, path, 4, takes_digits, &text, &bytes, &err), LP_E_UNSUPPORTED);
+    assert_int_equal(judged_bytes, LP_JUDGED_BYTES);
+    assert_int_equal(judged_file_bytes, INT64_C(1) << 40);
+    write_text(path, "0123456789");
+    assert_int_equal(lp_read_judged(NULL, path, 9, takes_digits, &text, &bytes, &err), LP_E_HOSTILE);
+    assert_int_equal(lp_read_judged(NULL, path, 10, takes_digits, &text, &bytes, &err), LP_OK);
+    assert_int_equal(judged_bytes, 10);
+    assert_string_equal(text, "0123456789");
+    lp_release(NULL, text);
+    write_text(path, "");
+    assert_int_equal(lp_read_judged(NULL, path, 10, takes_digits, &text, &bytes, &err), LP_E_UNSUPPORTED);
+    assert_int_equal(judged_bytes, 0);
+    assert_int_equal(lp_read_judged(NULL, test_folder, 10, takes_digits, &text, &bytes, &err), LP_E_FORMAT);
+}
+
 static void whole_files_are_read_with_a_limit(void **state)
 {
     (void)state;
@@ -660,6 +698,7 @@ int main(void)
         cmocka_unit_test(a_failing_output_keeps_the_old_file),
         cmocka_unit_test(an_output_without_memory_removes_nothing),
         cmocka_unit_test(interrupted_calls_go_on),
+        cmocka_unit_test(files_are_judged_before_they_are_read),
         cmocka_unit_test(whole_files_are_read_with_a_limit),
     };
     return cmocka_run_group_tests(tests, make_test_folder, remove_test_folder);

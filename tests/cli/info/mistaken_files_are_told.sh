@@ -25,6 +25,13 @@ done
 cp lfs.safetensors trace.lpt
 refused check trace.lpt
 refused undump lfs.safetensors -o made.lpt
+# a checkpoint that is given for a trace, larger than any trace, and than the memory that its text could take
+$write large.safetensors a:U8:4294967296x2048 --data 0
+truncate -s 8796093022208 large.safetensors
+refused check large.safetensors
+refused undump large.safetensors -o made.lpt
+{ printf '# %0600d\n' 0; echo 'loadplan-trace 1000'; } > comment.txt
+refused undump comment.txt -o made.lpt
 # folders
 mkdir -p part partial torch cache/snapshots aria gap
 $write part/model-00001-of-00002.safetensors a:U8:4
