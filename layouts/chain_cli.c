@@ -4,8 +4,6 @@
 
 #include <inttypes.h>
 
-enum { TEXT_BYTES = 2048 };
-
 /* ---- sizes ---- */
 
 /* One "NAME=VALUE" or "VALUE" of the list; *at moves behind it and its comma. */
@@ -99,7 +97,7 @@ static void put_formula(FILE *out, const char *name, const char *text)
 
 static void show_sizes(lp_cli *cli, const lp_chain_form *form, int unit_bits)
 {
-    char text[TEXT_BYTES], bytes[32];
+    char text[LP_CHAIN_TEXT_BYTES], bytes[32];
     fputs("  source      ", cli->out);
     put_list(cli->out, form->chain.ndim, form->shape);
     if (form->units != form->source_units) {
@@ -129,7 +127,7 @@ static json_t *integers(int64_t count, const int64_t *value)
 
 static int show_json(lp_cli *cli, const lp_chain_request *request, const lp_chain_form *form)
 {
-    char text[TEXT_BYTES];
+    char text[LP_CHAIN_TEXT_BYTES];
     const lp_chain_known *const known = request->known;
     lp_chain_text(&request->chain, text, sizeof text);
     json_t *const root = json_pack("{s:i, s:s, s:i, s:b}", "format", 1, "chain", text, "unit_bits", request->unit_bits,
@@ -153,7 +151,7 @@ static int show_json(lp_cli *cli, const lp_chain_request *request, const lp_chai
 
 int lp_chain_show(lp_cli *cli, const lp_chain_request *request, bool json)
 {
-    char text[TEXT_BYTES];
+    char text[LP_CHAIN_TEXT_BYTES];
     lp_chain_form form;
     lp_error err;
     const bool sized = request->sized;

@@ -13,6 +13,7 @@ typedef struct piece {
     int32_t dim;
     bool backwards;
     uint32_t swizzle; /* pieces */
+    int16_t list_end;
 } piece;
 
 typedef struct pieces {
@@ -45,7 +46,8 @@ static uint64_t joined_digits(const lp_chain_digits *list)
     uint64_t joined = 0, before;
     for (int32_t i = 0; i + 1 < list->count; i++) {
         int64_t step;
-        if (lp_mul(llabs(list->digit[i].step), list->digit[i].extent, &step) &&
+        if (list->digit[i].list_end == 0 && list->digit[i + 1].list_end == 0 &&
+            lp_mul(llabs(list->digit[i].step), list->digit[i].extent, &step) &&
             llabs(list->digit[i + 1].step) == step && runs_backwards(list, i) == runs_backwards(list, i + 1))
             joined |= (uint64_t)1 << i;
     }
@@ -70,7 +72,8 @@ static void join(const lp_chain_digits *list, lp_chain_digits *out)
 {
     const uint64_t joined = joined_digits(list);
     int32_t now[LP_CHAIN_DIGITS] = {0};
-    *out = (lp_chain_digits){0};
+    *out = (lp_chain_digits){.listed = list->listed};
+    memcpy(out->list, list->list, sizeof out->list);
     for (int32_t i = 0; i < list->count; i++) {
         if (i > 0 && (joined >> (i - 1) & 1) != 0) {
             now[i] = now[i - 1];
@@ -79,6 +82,7 @@ static void join(const lp_chain_digits *list, lp_chain_digits *out)
         }
         now[i] = out->count++;
         out->digit[now[i]].extent = list->digit[i].extent;
+        out->digit[now[i]].list_end = list->digit[i].list_end;
         out->digit[now[i]].step = llabs(list->digit[i].step) * (runs_backwards(list, i) ? -1 : 1);
     }
     for (int32_t i = 0; i < list->count; i++)
@@ -89,7 +93,7 @@ static void join(const lp_chain_digits *list, lp_chain_digits *out)
 
 /* ---- digits to pieces of dimensions ---- */
 
-/* Cuts a digit where it crosses into the next dimension. One that has to do with a swizzle lies in one. */
+/* Cuts a digit where it crosses into the next dimension. One with a swizzle or a list lies in one. */
 static lp_status cut_digit(pieces *out, lp_chain_digit whole, bool one, int ndim, const int64_t *shape, lp_error *err)
 {
     int64_t at = llabs(whole.step), end = at * whole.extent, stride = 1;
@@ -101,7 +105,7 @@ static lp_status cut_digit(pieces *out, lp_chain_digit whole, bool one, int ndim
         if (stop % at != 0 || end % stop != 0 || at % stride != 0 || out->count == LP_CHAIN_AXES || (one && stop < end))
             return lp_fail(err, LP_E_UNSUPPORTED, "no chain has this order: a step of %lld crosses the rows",
                            (long long)at);
-        out->piece[out->count++] = (piece){stop / at, at, d, whole.step < 0, 0};
+        out->piece[out->count++] = (piece){stop / at, at, d, whole.step < 0, 0, whole.list_end};
         at = stop;
     }
     return LP_OK;
@@ -114,7 +118,7 @@ static lp_status cut_digits(pieces *out, const lp_chain_digits *list, int ndim, 
     for (int32_t i = 0; i < list->count; i++)
         turning |= list->digit[i].swizzle;
     for (int32_t i = 0; i < list->count; i++) {
-        const bool one = list->digit[i].swizzle != 0 || (turning >> i & 1) != 0;
+        const bool one = list->digit[i].swizzle != 0 || (turning >> i & 1) != 0 || list->digit[i].list_end > 0;
         LP_TRY(cut_digit(out, list->digit[i], one, ndim, shape, err));
         first[i + 1] = out->count;
     }
@@ -198,7 +202,7 @@ static lp_status name_axes(lp_chain *c, const pieces *list, int ndim, int32_t ax
     }
     for (int32_t i = list->count - 1; i >= 0; i--) {
         lp_chain_place *const place = &part->memory[outermost++];
-        *place = (lp_chain_place){(int8_t)axis_of[i], list->piece[i].backwards, 0};
+        *place = (lp_chain_place){(int8_t)axis_of[i], list->piece[i].backwards, 0, list->piece[i].list_end};
         for (int32_t j = 0; j < list->count; j++)
             if ((list->piece[i].swizzle >> j & 1) != 0)
                 place->swizzle |= (uint32_t)1 << axis_of[j];
@@ -207,14 +211,14 @@ static lp_status name_axes(lp_chain *c, const pieces *list, int ndim, int32_t ax
     return LP_OK;
 }
 
-/* Axes of a swizzle keep their extents: a larger tensor has more of such blocks, not larger ones. */
-static void close_swizzles(lp_chain *c, const pieces *list, const int32_t axis_of[LP_CHAIN_AXES])
+/* Axes of a swizzle or a list keep their extents: a larger tensor has more of such blocks, not larger ones. */
+static void close_blocks(lp_chain *c, const pieces *list, const int32_t axis_of[LP_CHAIN_AXES])
 {
     uint32_t turning = 0;
     for (int32_t i = 0; i < list->count; i++)
         turning |= list->piece[i].swizzle;
     for (int32_t i = 0; i < list->count; i++)
-        if (list->piece[i].swizzle != 0 || (turning >> i & 1) != 0)
+        if (list->piece[i].swizzle != 0 || (turning >> i & 1) != 0 || list->piece[i].list_end > 0)
             c->axis[axis_of[i]].extent = list->piece[i].extent;
 }
 
@@ -249,7 +253,9 @@ lp_status lp_chain_from_digits(lp_chain *out, const lp_chain_digits *list, int n
     if (!covers(&cut, count))
         return lp_fail(err, LP_E_UNSUPPORTED, "no chain has this order: elements are missing or repeated");
     LP_TRY(name_axes(&chain, &cut, ndim, axis_of, err));
-    close_swizzles(&chain, &cut, axis_of);
+    chain.listed = digits.listed;
+    memcpy(chain.list, digits.list, sizeof chain.list);
+    close_blocks(&chain, &cut, axis_of);
     group(&chain);
     *out = chain;
     return LP_OK;

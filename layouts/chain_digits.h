@@ -10,10 +10,12 @@ enum { LP_CHAIN_DIGITS = 64 };
 typedef struct lp_chain_digit {
     int64_t extent, step; /* step: of the source index; negative when it runs backwards */
     uint64_t swizzle;     /* digits whose places are exclusive-or'ed onto this one; all of them have 2 steps */
+    int16_t list_end;     /* steps in the order list[list_end - extent .. list_end - 1]; 0: one after the other */
 } lp_chain_digit;
 
 typedef struct lp_chain_digits {
-    int32_t count;
+    int32_t count, listed;
+    uint8_t list[LP_CHAIN_LISTS];
     lp_chain_digit digit[LP_CHAIN_DIGITS]; /* innermost first */
 } lp_chain_digits;
 

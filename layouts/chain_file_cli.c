@@ -104,7 +104,7 @@ static lp_status write_file(lp_outfile *file, json_t *metadata, const char *name
 
 static json_t *describe(const lp_chain_request *request, const lp_chain *used, const lp_checkpoint_tensor *t)
 {
-    char chain[1024], shape[256], number[16], version[16];
+    char chain[LP_CHAIN_TEXT_BYTES], shape[256], number[16], version[16];
     lp_chain_text(used, chain, sizeof chain);
     snprintf(number, sizeof number, "%d", request->unit_bits);
     json_t *const m = json_pack("{s:s, s:s, s:s, s:s}", "loadplan.chain", chain, "loadplan.unit_bits", number,
@@ -190,7 +190,7 @@ static lp_status made_of(const lp_checkpoint *ck, lp_dtype *dtype, int64_t *ndim
 /* That the file was made by this chain. */
 static lp_status check_chain(const lp_checkpoint *ck, const lp_chain *used, lp_error *err)
 {
-    char chain[1024];
+    char chain[LP_CHAIN_TEXT_BYTES];
     const char *const made = lp_layout_metadata(ck, "loadplan.chain");
     lp_chain_text(used, chain, sizeof chain);
     if (made == NULL || strcmp(made, chain) != 0)

@@ -91,8 +91,8 @@ static lp_status resolve_parts(lp_chain_form *form, int32_t d, int64_t size, lp_
         return lp_fail(err, LP_E_ARGUMENT, "%s must be a multiple of %lld, %lld is not", name, (long long)step,
                        (long long)size);
     if (open >= 0 && (size <= fixed || (size - fixed) % step != 0))
-        return lp_fail(err, LP_E_ARGUMENT, "%s must be %lld + a multiple of %lld, %lld is not", name,
-                       (long long)fixed, (long long)step, (long long)size);
+        return lp_fail(err, LP_E_ARGUMENT, "%s must be %lld + a multiple of %lld, %lld is not", name, (long long)fixed,
+                       (long long)step, (long long)size);
     if (open >= 0)
         c->axis[open].extent = (size - fixed) / step;
     for (int32_t p = 0; p < c->parts; p++) {
@@ -101,6 +101,20 @@ static lp_status resolve_parts(lp_chain_form *form, int32_t d, int64_t size, lp_
     }
     form->padded[d] = size;
     return LP_OK;
+}
+
+/* The places of steps that lists put in order. */
+static void invert_lists(lp_chain_form *form)
+{
+    const lp_chain *const c = &form->chain;
+    for (int32_t p = 0; p < c->parts; p++)
+        for (int32_t i = 0; i < c->part[p].axes; i++) {
+            const lp_chain_place *const place = &c->part[p].memory[i];
+            const int32_t steps = place->list_end > 0 ? (int32_t)c->axis[place->axis].extent : 0;
+            const int32_t first = place->list_end - steps;
+            for (int32_t s = 0; s < steps; s++)
+                form->where[first + c->list[first + s]] = (uint8_t)s;
+        }
 }
 
 /* That what is swizzled stays inside its axis. */
@@ -174,6 +188,7 @@ lp_status lp_chain_resolve(lp_chain_form *out, const lp_chain *chain, const int6
             return lp_fail(err, LP_E_LIMIT, "a tensor of more than 2^56 elements");
     }
     LP_TRY(check_swizzles(&form.chain, err));
+    invert_lists(&form);
     set_strides(&form);
     *out = form;
     return LP_OK;
@@ -190,6 +205,16 @@ static int64_t turned(const lp_chain *c, const lp_chain_place *place, const int6
         if ((others & 1) != 0)
             value ^= digit[a];
     return place->backwards ? extent - 1 - value : value;
+}
+
+/* Where the digit of an axis stands. */
+int64_t lp_chain_step_at(const lp_chain_form *form, const lp_chain_place *place, const int64_t *digit)
+{
+    const lp_chain *const c = &form->chain;
+    const int64_t value = digit[place->axis];
+    if (place->list_end > 0)
+        return form->where[place->list_end - c->axis[place->axis].extent + value];
+    return turned(c, place, digit, value);
 }
 
 int32_t lp_chain_part_at(const lp_chain_form *form, const int64_t *index)
@@ -218,7 +243,7 @@ int64_t lp_chain_locate(const lp_chain_form *form, const int64_t *index)
     }
     for (int32_t i = 0; i < part->axes; i++) {
         const int32_t a = part->memory[i].axis;
-        off += form->stride[p][a] * turned(c, &part->memory[i], digit, digit[a]);
+        off += form->stride[p][a] * lp_chain_step_at(form, &part->memory[i], digit);
     }
     return off;
 }
@@ -244,8 +269,11 @@ bool lp_chain_origin(const lp_chain_form *form, int64_t off, int64_t *index)
     for (int32_t swizzled = 0; swizzled < 2; swizzled++) /* those that swizzle others come first */
         for (int32_t i = 0; i < part->axes; i++) {
             const lp_chain_place *const place = &part->memory[i];
-            if ((place->swizzle != 0) == swizzled)
-                digit[place->axis] = turned(c, place, digit, digit[place->axis]);
+            int64_t *const value = &digit[place->axis];
+            if (place->list_end > 0 && swizzled == 0)
+                *value = c->list[place->list_end - c->axis[place->axis].extent + *value];
+            else if (place->list_end == 0 && (place->swizzle != 0) == swizzled)
+                *value = turned(c, place, digit, *value);
         }
     for (int32_t d = 0; d < c->ndim; d++)
         index[d] = 0;

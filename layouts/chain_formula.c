@@ -6,7 +6,7 @@
 typedef struct digit {
     int32_t axis; /* one of them */
     int64_t below, extent, stride;
-    bool backwards;
+    bool backwards, listed;
     uint32_t swizzle;
 } digit;
 
@@ -14,7 +14,7 @@ typedef struct digit {
 typedef struct subject {
     const lp_chain_form *form;
     int32_t p;
-    uint32_t apart; /* axes that swizzle or are swizzled: never joined to others */
+    uint32_t apart; /* axes that swizzle or are swizzled, or have a list: never joined to others */
 } subject;
 
 static subject subject_of(const lp_chain_form *form, int32_t p)
@@ -22,7 +22,7 @@ static subject subject_of(const lp_chain_form *form, int32_t p)
     subject s = {form, p, 0};
     const lp_chain_part *const part = &form->chain.part[p];
     for (int32_t i = 0; i < part->axes; i++)
-        if (part->memory[i].swizzle != 0)
+        if (part->memory[i].swizzle != 0 || part->memory[i].list_end > 0)
             s.apart |= part->memory[i].swizzle | (uint32_t)1 << part->memory[i].axis;
     return s;
 }
@@ -48,7 +48,7 @@ static int32_t digits_of(const subject *s, int32_t d, digit out[LP_CHAIN_AXES])
             before->extent *= extent;
             before->stride = stride;
         } else {
-            out[count++] = (digit){a, 0, extent, stride, place->backwards, place->swizzle};
+            out[count++] = (digit){a, 0, extent, stride, place->backwards, place->list_end > 0, place->swizzle};
         }
     }
     int64_t below = 1;
@@ -68,7 +68,7 @@ static digit digit_of(const subject *s, int32_t axis, int32_t *dim)
     int32_t i = 0;
     while (i < count && digits[i].axis != axis)
         i++;
-    return i < count ? digits[i] : (digit){axis, 1, 1, 1, false, 0}; /* an axis of one step */
+    return i < count ? digits[i] : (digit){axis, 1, 1, 1, false, false, 0}; /* an axis of one step */
 }
 
 /* "n" for dimension N; "i2" where names are missing or differ in nothing else. */
@@ -128,12 +128,14 @@ static void put_forward(lp_layout_writer *w, const subject *s)
         const int32_t count = digits_of(s, d, digits);
         for (int32_t i = 0; i < count; i++, plus = " + ") {
             const digit *const g = &digits[i];
-            const bool whole = g->below == 1 && i == 0 && !g->backwards && g->swizzle == 0;
+            const bool whole = g->listed || (g->below == 1 && i == 0 && !g->backwards && g->swizzle == 0);
             lp_layout_put(w, "%s", plus);
             put_factor(w, g->stride);
             lp_layout_put(w, whole ? "" : "(");
             if (g->backwards)
                 lp_layout_put(w, g->swizzle != 0 ? "%lld-(" : "%lld-", (long long)(g->extent - 1));
+            if (g->listed)
+                lp_layout_put(w, "%s.index(", c->axis[g->axis].name);
             put_source_digit(w, s, d, g, i == 0);
             for (int32_t a = 0; a < c->axes; a++) {
                 int32_t dim;
@@ -143,7 +145,7 @@ static void put_forward(lp_layout_writer *w, const subject *s)
                 lp_layout_put(w, " ^ ");
                 put_source_digit(w, s, dim, &other, false);
             }
-            lp_layout_put(w, g->backwards && g->swizzle != 0 ? ")" : "");
+            lp_layout_put(w, g->listed || (g->backwards && g->swizzle != 0) ? ")" : "");
             lp_layout_put(w, whole ? "" : ")");
         }
     }
@@ -197,11 +199,14 @@ static void put_place_digit(lp_layout_writer *w, const subject *s, const digit *
 {
     if (g->backwards)
         lp_layout_put(w, "%lld-", (long long)(g->extent - 1));
+    if (g->listed)
+        lp_layout_put(w, "%s[", s->form->chain.axis[g->axis].name);
     const int64_t places = put_off(w, s, g);
     if (g->stride != 1)
         lp_layout_put(w, "/%lld", (long long)g->stride);
     if (g->stride * g->extent != places)
         lp_layout_put(w, "%%%lld", (long long)g->extent);
+    lp_layout_put(w, g->listed ? "]" : "");
 }
 
 static void put_inverse(lp_layout_writer *w, const subject *s)
@@ -218,7 +223,7 @@ static void put_inverse(lp_layout_writer *w, const subject *s)
             lp_layout_put(w, "%lld", (long long)first);
         for (int32_t i = 0; i < count; i++) {
             const digit *const g = &digits[i];
-            const bool bracket = g->below != 1 || g->backwards || g->swizzle != 0;
+            const bool bracket = !g->listed && (g->below != 1 || g->backwards || g->swizzle != 0);
             lp_layout_put(w, i == 0 && first == 0 ? "" : " + ");
             put_factor(w, g->below);
             lp_layout_put(w, bracket ? "(" : "");

@@ -8,6 +8,9 @@
  *
  * A swizzle shows in pairs of bits: bit i of the place, turned on behind bit j, steps back instead of forth where j is
  * exclusive-or'ed onto i. Its own step is hidden in that of j, which turns i too, and comes out by subtraction.
+ *
+ * What is left may be in the order of a list, the same in every block: the smallest block that moves as a whole, and
+ * whose elements lie evenly in the source, is the digit.
  */
 #include "layouts/chain_digits.h"
 
@@ -19,30 +22,21 @@ static lp_status unlike(lp_error *err, int64_t at, const char *what)
     return LP_E_UNSUPPORTED;
 }
 
-static lp_status add_digit(lp_chain_digits *list, int64_t extent, int64_t step, lp_error *err)
+/* Places have been checked to lie in 0 .. count-1, so differences do not overflow. Returns where the steps are uneven,
+ * or -1. There are fewer digits than bits of count. */
+static int64_t read_digits(lp_chain_digits *out, const int64_t *place, int64_t count)
 {
-    if (list->count == LP_CHAIN_DIGITS)
-        return lp_fail(err, LP_E_UNSUPPORTED, "no chain has this order: it takes more than %d axes",
-                       (int)LP_CHAIN_AXES);
-    list->digit[list->count++] = (lp_chain_digit){extent, step, 0};
-    return LP_OK;
-}
-
-/* Places have been checked to lie in 0 .. count-1, so differences do not overflow. */
-static lp_status read_digits(lp_chain_digits *out, const int64_t *place, int64_t count, lp_error *err)
-{
-    out->count = 0;
     for (int64_t below = 1; below < count;) {
         const int64_t step = place[below] - place[0], most = count / below;
         int64_t extent = 2;
         while (extent < most && place[extent * below] - place[(extent - 1) * below] == step)
             extent++;
         if (most % extent != 0)
-            return unlike(err, extent * below, "the step changes");
-        LP_TRY(add_digit(out, extent, step, err));
+            return extent * below;
+        out->digit[out->count++] = (lp_chain_digit){.extent = extent, .step = step};
         below *= extent;
     }
-    return LP_OK;
+    return -1;
 }
 
 /* The first place that is not where the digits say; -1: none. */
@@ -82,13 +76,13 @@ static bool split_to_bits(const lp_chain_digits *from, bool odd_first, lp_chain_
         if (out->count + bits + 1 > LP_CHAIN_DIGITS)
             return false;
         if (odd_first && odd > 1) {
-            out->digit[out->count++] = (lp_chain_digit){odd, step, 0};
+            out->digit[out->count++] = (lp_chain_digit){.extent = odd, .step = step};
             step *= odd;
         }
         for (; bits > 0; bits--, step *= 2)
-            out->digit[out->count++] = (lp_chain_digit){2, step, 0};
+            out->digit[out->count++] = (lp_chain_digit){.extent = 2, .step = step};
         if (!odd_first && odd > 1)
-            out->digit[out->count++] = (lp_chain_digit){odd, step, 0};
+            out->digit[out->count++] = (lp_chain_digit){.extent = odd, .step = step};
     }
     return true;
 }
@@ -130,6 +124,72 @@ static bool find_swizzles(lp_chain_digits *list, const int64_t *place, int64_t c
     return false;
 }
 
+/* ---- lists ---- */
+
+/* Whether the digit of `extent` steps at `below` moves the source index by the same amounts wherever it stands. */
+static bool moves_alike(const int64_t *place, int64_t count, int64_t below, int64_t extent)
+{
+    for (int64_t k = below; k < count; k++) {
+        const int64_t steps = k / below % extent;
+        if (place[k] - place[k - steps * below] != place[steps * below] - place[0])
+            return false;
+    }
+    return true;
+}
+
+/* Reads the digit's steps: one after the other, or in the order of a list. False: neither. */
+static bool read_list(lp_chain_digits *out, const int64_t *place, int64_t below, int64_t extent)
+{
+    lp_chain_digit digit = {.extent = extent, .step = place[below] - place[0]};
+    int64_t least = 0;
+    bool even = true, seen[LP_CHAIN_LISTS] = {false};
+    for (int64_t t = 1; t < extent; t++) {
+        const int64_t moved = place[t * below] - place[0];
+        even = even && moved == t * digit.step;
+        least = moved < least ? moved : least;
+    }
+    if (even) {
+        out->digit[out->count++] = digit;
+        return true;
+    }
+    if (extent > LP_CHAIN_LISTS - out->listed)
+        return false;
+    digit.step = INT64_MAX;
+    for (int64_t t = 0; t < extent; t++) {
+        const int64_t above = place[t * below] - place[0] - least;
+        digit.step = above > 0 && above < digit.step ? above : digit.step;
+    }
+    for (int64_t t = 0; t < extent; t++) {
+        const int64_t above = place[t * below] - place[0] - least;
+        if (above % digit.step != 0 || above / digit.step >= extent || seen[above / digit.step])
+            return false;
+        seen[above / digit.step] = true;
+        out->list[out->listed + t] = (uint8_t)(above / digit.step);
+    }
+    out->listed += (int32_t)extent;
+    digit.list_end = (int16_t)out->listed;
+    out->digit[out->count++] = digit;
+    return true;
+}
+
+static bool find_lists(lp_chain_digits *list, const int64_t *place, int64_t count)
+{
+    lp_chain_digits found = {0};
+    for (int64_t below = 1; below < count;) {
+        const int64_t most = count / below;
+        int64_t extent = 2;
+        while (extent <= most && extent <= LP_CHAIN_LISTS &&
+               !(most % extent == 0 && moves_alike(place, count, below, extent) &&
+                 read_list(&found, place, below, extent)))
+            extent++;
+        if (extent > most || extent > LP_CHAIN_LISTS)
+            return false;
+        below *= extent;
+    }
+    *list = found;
+    return true;
+}
+
 lp_status lp_chain_identify(lp_chain *out, const int64_t *place, int64_t count, int ndim, const int64_t *shape,
                             lp_error *err)
 {
@@ -147,12 +207,17 @@ lp_status lp_chain_identify(lp_chain *out, const int64_t *place, int64_t count, 
             return unlike(err, k, "no element of the source");
 
     lp_chain_digits list = {0};
-    LP_TRY(read_digits(&list, place, count, err));
-    const int64_t at = first_unlike(&list, place, count);
-    if (at >= 0 && !find_swizzles(&list, place, count))
+    int64_t at = read_digits(&list, place, count);
+    bool found = false;
+    if (at < 0) {
+        at = first_unlike(&list, place, count);
+        found = at < 0 || find_swizzles(&list, place, count);
+    }
+    if (!found && !find_lists(&list, place, count))
         return unlike(err, at, "the step changes");
     for (int32_t i = 0; i < list.count; i++)
         if (list.digit[i].step == 0)
             return unlike(err, 1, "an element that is there already");
-    return lp_chain_from_digits(out, &list, ndim, shape, err);
+    const lp_status status = lp_chain_from_digits(out, &list, ndim, shape, err);
+    return status == LP_E_UNSUPPORTED && at >= 0 ? unlike(err, at, "the step changes") : status;
 }

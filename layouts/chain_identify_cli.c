@@ -34,8 +34,9 @@ static lp_status add_plane(const lp_checkpoint *ck, const lp_platform *platform,
     return LP_OK;
 }
 
-/* The permutation; the caller releases it. */
-static lp_status read_places(const lp_checkpoint *ck, const lp_platform *platform, int unit_bits, int64_t **out,
+/* The permutation, read in units of *unit_bits; the caller releases it. *unit_bits becomes that of the file's integers
+ * where it holds such. */
+static lp_status read_places(const lp_checkpoint *ck, const lp_platform *platform, int *unit_bits, int64_t **out,
                              int64_t *out_count, lp_error *err)
 {
     const int64_t tensors = lp_checkpoint_count(ck);
@@ -44,7 +45,7 @@ static lp_status read_places(const lp_checkpoint *ck, const lp_platform *platfor
     const lp_checkpoint_tensor *const first = lp_checkpoint_at(ck, 0);
     const bool whole = tensors == 1 && (first->dtype == LP_I32 || first->dtype == LP_U32 || first->dtype == LP_I64 ||
                                         first->dtype == LP_U64);
-    const int bits = whole ? lp_dtype_bits(first->dtype) : unit_bits;
+    const int bits = whole ? lp_dtype_bits(first->dtype) : *unit_bits;
     if (tensors * bits > 64)
         return lp_fail(err, LP_E_MISMATCH, "%lld tensors of units of %d bits make more than 64 bits",
                        (long long)tensors, bits);
@@ -65,9 +66,61 @@ static lp_status read_places(const lp_checkpoint *ck, const lp_platform *platfor
         lp_release(platform->alloc, place);
         return status;
     }
+    *unit_bits = bits;
     *out = place;
     *out_count = count;
     return LP_OK;
+}
+
+/* ---- values that change ---- */
+
+/* The index, each of whose units was changed to give `seen`: by an exclusive or with `value`, or by adding it. */
+static int64_t unchanged(int64_t seen, int64_t value, int bits, bool adds)
+{
+    const int64_t mask = ((int64_t)1 << bits) - 1;
+    int64_t index = 0;
+    for (int shift = 0; shift + bits <= 63 && seen >> shift != 0; shift += bits) {
+        const int64_t unit = seen >> shift & mask;
+        index |= ((adds ? unit - value : unit ^ value) & mask) << shift;
+    }
+    return index;
+}
+
+/* Whether the units came out changed, all in the same way: then the order alone may be a chain. Every index has as many
+ * units as the file has tensors, so what is changed shows in the highest one. */
+static bool find_change(const int64_t *place, int64_t count, int bits, const lp_chain_request *request,
+                        const lp_platform *platform, int64_t *value, bool *adds, lp_chain *chain)
+{
+    int64_t *const order = bits <= 8 ? lp_allocate(platform->alloc, (size_t)count * sizeof *order) : NULL;
+    bool found = false;
+    for (int64_t change = 2; change < (int64_t)2 << bits && order != NULL && !found; change++) {
+        bool inside = true;
+        *value = change / 2;
+        *adds = change % 2 != 0;
+        for (int64_t k = 0; k < count && inside; k++) {
+            order[k] = unchanged(place[k], *value, bits, *adds);
+            inside = order[k] < count;
+        }
+        found = inside && lp_chain_identify(chain, order, count, request->chain.ndim, request->shape, NULL) == LP_OK;
+    }
+    lp_release(platform->alloc, order);
+    return found;
+}
+
+static int fail_identify(lp_cli *cli, const lp_chain_request *request, const lp_platform *platform, int bits,
+                         const int64_t *place, int64_t count, lp_error *err)
+{
+    char text[LP_CHAIN_TEXT_BYTES];
+    lp_chain chain;
+    int64_t value;
+    bool adds;
+    if (err->code == LP_E_UNSUPPORTED && find_change(place, count, bits, request, platform, &value, &adds, &chain)) {
+        lp_chain_text(&chain, text, sizeof text);
+        lp_fail(err, LP_E_UNSUPPORTED, "values change: each unit is %s 0x%" PRIx64 "; no chain says that",
+                adds ? "more by" : "exclusive-or'ed with", (uint64_t)value);
+        lp_hint(err, "the order alone is %s", text);
+    }
+    return lp_cli_fail(cli, err);
 }
 
 /* The first place where the chain has another source element; -1: none. */
@@ -101,7 +154,7 @@ static json_t *known_like(const lp_chain *found, const int64_t *shape, const int
 
 static int report(lp_cli *cli, const lp_chain *chain, json_t *like, bool json)
 {
-    char text[1024];
+    char text[LP_CHAIN_TEXT_BYTES];
     lp_chain_text(chain, text, sizeof text);
     if (json)
         return lp_cli_json(cli, json_pack("{s:i, s:s, s:o}", "format", 1, "chain", text, "known", like))
@@ -127,7 +180,7 @@ static int64_t element_at(const lp_chain_form *form, int64_t at)
 
 static bool compare_json(lp_cli *cli, const lp_chain_form *form, const int64_t *place, int64_t count, int64_t at)
 {
-    char text[1024];
+    char text[LP_CHAIN_TEXT_BYTES];
     lp_chain_text(&form->chain, text, sizeof text);
     json_t *const root =
         json_pack("{s:i, s:s, s:b, s:I, s:I}", "format", 1, "chain", text, "same", form->units == count && at < 0,
@@ -165,11 +218,12 @@ int lp_chain_identify_file(lp_cli *cli, const lp_chain_request *request, const c
     const lp_platform platform = lp_platform_resolve(lp_cli_platform(cli));
     lp_checkpoint *ck = NULL;
     int64_t *place = NULL, count = 0;
+    int bits = request->unit_bits;
     lp_error err;
     lp_chain found;
     lp_status status = lp_checkpoint_open_with(&ck, in, &platform, &err);
     if (status == LP_OK)
-        status = read_places(ck, &platform, request->unit_bits, &place, &count, &err);
+        status = read_places(ck, &platform, &bits, &place, &count, &err);
     lp_checkpoint_close(ck);
     if (status != LP_OK)
         return lp_cli_fail(cli, &err);
@@ -177,7 +231,7 @@ int lp_chain_identify_file(lp_cli *cli, const lp_chain_request *request, const c
     if (request->chain.axes > 0)
         code = compare(cli, request, place, count, json);
     else if (lp_chain_identify(&found, place, count, request->chain.ndim, request->shape, &err) != LP_OK)
-        code = lp_cli_fail(cli, &err);
+        code = fail_identify(cli, request, &platform, bits, place, count, &err);
     else
         code = report(cli, &found, known_like(&found, request->shape, place, count), json);
     lp_release(platform.alloc, place);

@@ -16,8 +16,8 @@ static inline void move_unit(unsigned char *out, int64_t to, const unsigned char
     }
 }
 
-/* How far the last dimension can be walked from `index` in even steps: along its innermost axis, which no swizzle may
- * touch, inside one part. */
+/* How far the last dimension can be walked from `index` in even steps: along its innermost axis, which no swizzle
+ * and no list may touch, inside one part. */
 static int64_t even_run(const lp_chain_form *form, const int64_t *index, int64_t *stride)
 {
     const lp_chain *const c = &form->chain;
@@ -28,10 +28,10 @@ static int64_t even_run(const lp_chain_form *form, const int64_t *index, int64_t
     const int64_t left = form->shape[d] - index[d], extent = c->axis[last].extent;
     *stride = form->stride[p][last];
     for (int32_t i = 0; i < part->axes; i++) {
-        if ((part->memory[i].swizzle >> last & 1) != 0 ||
-            (part->memory[i].axis == last && part->memory[i].swizzle != 0))
+        const lp_chain_place *const place = &part->memory[i];
+        if ((place->swizzle >> last & 1) != 0 || (place->axis == last && (place->swizzle != 0 || place->list_end > 0)))
             return 1;
-        if (part->memory[i].axis == last && part->memory[i].backwards)
+        if (place->axis == last && place->backwards)
             *stride = -*stride;
     }
     const int64_t run = extent - (index[d] - begin) % extent;

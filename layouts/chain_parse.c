@@ -181,6 +181,8 @@ static lp_status read_source(reader *r)
 /* The axes behind "a": "^b^c" or nothing. */
 static lp_status read_swizzle(reader *r, lp_chain_place *place)
 {
+    if (r->text[r->at] == '^' && place->list_end > 0)
+        return wrong(r, r->at, "a swizzle of an axis with a list");
     while (r->text[r->at] == '^') {
         char name[LP_CHAIN_NAME];
         if (r->swizzle_at < 0)
@@ -194,6 +196,44 @@ static lp_status read_swizzle(reader *r, lp_chain_place *place)
             return wrong(r, at, "an axis that is there already");
         place->swizzle |= (uint32_t)1 << a;
     }
+    return LP_OK;
+}
+
+/* The steps behind "a": "[2 0 1]" or nothing; as many as axis `a` has, each once. */
+static lp_status read_list(reader *r, int32_t a, lp_chain_place *place)
+{
+    lp_chain *const c = r->chain;
+    const int64_t begin = r->at;
+    const int32_t first = c->listed;
+    bool seen[LP_CHAIN_LISTS] = {false};
+    if (r->text[begin] != '[')
+        return LP_OK;
+    if (place->backwards)
+        return wrong(r, begin, "a list of an axis that runs backwards");
+    r->at++;
+    for (skip_space(r); is_digit(r->text[r->at]); skip_space(r)) {
+        const int64_t at = r->at;
+        int32_t step = 0;
+        for (; is_digit(r->text[r->at]) && step < LP_CHAIN_LISTS; r->at++)
+            step = step * 10 + (r->text[r->at] - '0');
+        if (step >= LP_CHAIN_LISTS || c->listed == LP_CHAIN_LISTS)
+            return wrong(r, at, "lists of more than 256 steps");
+        if (seen[step])
+            return wrong(r, at, "a step that is there already");
+        seen[step] = true;
+        c->list[c->listed++] = (uint8_t)step;
+    }
+    if (r->text[r->at] != ']')
+        return wrong(r, r->at, "a step or ']' should stand");
+    r->at++;
+    const int32_t steps = c->listed - first;
+    for (int32_t step = 0; step < steps; step++)
+        if (!seen[step])
+            return wrong(r, begin, "a list that leaves out steps");
+    if (steps == 0 || (c->axis[a].extent != 0 && c->axis[a].extent != steps))
+        return wrong(r, begin, "a list of another length than its axis");
+    c->axis[a].extent = steps;
+    place->list_end = (int16_t)c->listed;
     return LP_OK;
 }
 
@@ -211,6 +251,7 @@ static lp_status read_place(reader *r, int32_t first, int32_t end)
     if (a < 0)
         return wrong(r, at, "an axis that does not stand on the left");
     place.axis = (int8_t)a;
+    LP_TRY(read_list(r, a, &place));
     LP_TRY(read_swizzle(r, &place));
     for (int32_t p = first; p < end; p++) {
         if (!has_axis(c->part[p].axes, c->part[p].source, a))

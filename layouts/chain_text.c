@@ -38,6 +38,10 @@ static void put_places(lp_layout_writer *w, const lp_chain *chain, const lp_chai
         const lp_chain_place *const place = &part->memory[i];
         lp_layout_put(w, "%s%s%s", i == part->out_first[d] ? "" : " ", place->backwards ? "~" : "",
                       chain->axis[place->axis].name);
+        const int32_t steps = place->list_end > 0 ? (int32_t)chain->axis[place->axis].extent : 0;
+        for (int32_t s = 0; s < steps; s++)
+            lp_layout_put(w, "%s%d", s == 0 ? "[" : " ", (int)chain->list[place->list_end - steps + s]);
+        lp_layout_put(w, "%s", steps > 0 ? "]" : "");
         for (int32_t a = 0; a < chain->axes; a++)
             if ((place->swizzle >> a & 1) != 0)
                 lp_layout_put(w, "^%s", chain->axis[a].name);

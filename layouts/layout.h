@@ -175,7 +175,8 @@ LP_API size_t lp_layout_inverse_text(const lp_layout *layout, const lp_layout_si
  * Left: the tensor as the checkpoint has it, row-major, one item a dimension: a name and its axes, outermost first, or
  * a single axis. Each dimension has at most one axis without an extent; it takes what remains. Right: the same axes,
  * from the outermost on; axes in brackets are one dimension of the result; '~' before an axis means that it runs
- * backwards, 'a^b' that the digit of b is exclusive-or'ed onto that of a (a swizzle).
+ * backwards, 'a^b' that the digit of b is exclusive-or'ed onto that of a (a swizzle), and 'a[2 0 1]' that its steps lie
+ * in this order.
  *
  *     N(r i=4) B P(d=2 | q=16) -> r B (i d | i q)
  *
@@ -185,7 +186,7 @@ LP_API size_t lp_layout_inverse_text(const lp_layout *layout, const lp_layout_si
  *
  * Units are elements of 1, 2, 4, 8, 16, 32 or 64 bits; in a byte the unit that comes first is the lowest one.
  */
-enum { LP_CHAIN_DIMS = 8, LP_CHAIN_AXES = 24, LP_CHAIN_NAME = 16, LP_CHAIN_PARTS = 8 };
+enum { LP_CHAIN_DIMS = 8, LP_CHAIN_AXES = 24, LP_CHAIN_NAME = 16, LP_CHAIN_PARTS = 8, LP_CHAIN_LISTS = 256 };
 
 typedef struct lp_chain_axis {
     char name[LP_CHAIN_NAME];
@@ -198,6 +199,7 @@ typedef struct lp_chain_place {
     int8_t axis;
     bool backwards;
     uint32_t swizzle; /* bit a: the digit of axis a is exclusive-or'ed onto its own; such an a has no swizzle itself */
+    int16_t list_end; /* its steps in their order are chain->list[list_end - extent .. list_end - 1]; 0: as they are */
 } lp_chain_place;
 
 /* What lies between two bars; a chain without bars has one part. */
@@ -216,6 +218,8 @@ typedef struct lp_chain {
     lp_chain_axis axis[LP_CHAIN_AXES];           /* as they first stand on the left */
     int32_t out_ndim;                            /* of the result */
     int32_t split_dim, split_out;                /* dimensions of source and result that bars cut; -1: none */
+    int32_t listed;                              /* in use of list */
+    uint8_t list[LP_CHAIN_LISTS];                /* orders of steps, one behind the other */
     int32_t parts;
     lp_chain_part part[LP_CHAIN_PARTS];
 } lp_chain;
@@ -244,6 +248,7 @@ typedef struct lp_chain_form {
     int64_t first[LP_CHAIN_PARTS + 1];             /* indices of the split dimension at which parts begin; the end */
     int64_t out_first[LP_CHAIN_PARTS + 1];         /* the same of the split dimension of the result */
     int64_t split_stride;                          /* units from one of those to the next */
+    uint8_t where[LP_CHAIN_LISTS];                 /* chain.list the other way round: the place of a step */
 } lp_chain_form;
 
 /* LP_E_ARGUMENT: a dimension is no multiple of the product of its extents and `pads` is false (the text says what it
@@ -270,15 +275,16 @@ LP_API lp_status lp_chain_undo(const lp_chain_form *form, int unit_bits, const v
 LP_API lp_status lp_chain_region(const lp_chain_form *form, lp_dtype dtype, lp_view *out, lp_error *err);
 
 /*
- * The same in pieces, for parts, swizzles and padded tails: start with *cursor = 0, copy `source` (of the tensor as the
- * checkpoint has it, dense) to `region` (of the result; both have the same shape) and go on until *cursor is -1. Each
- * element is in one piece. LP_E_UNSUPPORTED: elements of less than a byte.
+ * The same in pieces, for parts, swizzles, lists and padded tails: start with *cursor = 0, copy `source` (of the tensor
+ * as the checkpoint has it, dense) to `region` (of the result; both have the same shape) and go on until *cursor is -1.
+ * Each element is in one piece. LP_E_UNSUPPORTED: elements of less than a byte.
  */
 LP_API lp_status lp_chain_piece(const lp_chain_form *form, lp_dtype dtype, int64_t *cursor, lp_view *region,
                                 lp_view *source, lp_error *err);
 
 /* "off = 512*(n/128) + ...", n the index of dimension N (i0, i1, ... where it has no name), and back; as snprintf. Of
- * several parts: "p<2: off = ...; p<18: off = ...", the first that holds; of the way back, "off%144<16: p = ...". */
+ * several parts: "p<2: off = ...; p<18: off = ...", the first that holds; of the way back, "off%144<16: p = ...". A
+ * list is named by its axis: "b.index(k%32)", and back "b[off%32]". */
 LP_API size_t lp_chain_forward_text(const lp_chain_form *form, char *buffer, size_t buffer_bytes);
 LP_API size_t lp_chain_inverse_text(const lp_chain_form *form, char *buffer, size_t buffer_bytes);
 

@@ -60,6 +60,8 @@ lp_status lp_layout_write_header(lp_outfile *file, json_t *header, lp_error *err
 
 /* ---- chains ---- */
 
+enum { LP_CHAIN_TEXT_BYTES = 8192 }; /* more than the text of a chain or its formula takes */
+
 /* A chain as the command line names it: an id or a text, with its unit and the sizes that were given. */
 typedef struct lp_chain_request {
     const lp_chain_known *known; /* NULL for --chain */

@@ -77,6 +77,9 @@ int32_t lp_layout_axis_of(const lp_layout *layout, lp_axis_role role);
 /* Index of the axis of that name, or -1. */
 int32_t lp_chain_axis_named(const lp_chain *chain, const char *name);
 
+/* Where the digit of an axis stands, given those of all axes. */
+int64_t lp_chain_step_at(const lp_chain_form *form, const lp_chain_place *place, const int64_t *digit);
+
 /* The part that a source element belongs to. */
 int32_t lp_chain_part_at(const lp_chain_form *form, const int64_t *index);
 

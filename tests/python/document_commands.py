@@ -28,6 +28,7 @@ EXACT = {"docs/layouts.md", "docs/recording.md", "docs/replay.md"}
 # What a document's commands work on, beside the demo's files.
 PREPARE = {
     "docs/layouts.md": ["python3 {cases}/layout/make_order.py order.safetensors tiles",
+                        "python3 {cases}/layout/make_order.py flipped.safetensors flipped",
                         "python3 {cases}/layout/make_order.py larger.safetensors tiles 640 28"],
     "docs/recording.md": ["{tools}/make_checkpoint -o guide --kind nvfp4 --layers 2 --hidden 256 --intermediate 128 --experts 8"
                           " --heads 4 --kv-heads 2 --head-dim 64 --vocab 100",

@@ -15,6 +15,7 @@ static void texts_come_back(void **state)
                                        "K=16 N -> (N K)",
                                        "N(r i=8) K(b c=8 v=16) -> r b (i ~c^i v)",
                                        "a=8 b=2 c=4 -> a^b^c c b",
+                                       "N K(c s=4) -> c (s[1 3 0 2] N)",
                                        "N(r i=4) B P(d=2 | h=2 q=8) -> r B (i d | i q ~h)",
                                        "R(g n=4 d=16 | g d | g d) K -> g (n d | d | d) K"};
     for (size_t i = 0; i < sizeof text / sizeof text[0]; i++) {
@@ -72,6 +73,14 @@ static void wrong_texts_say_where(void **state)
                  {"a b -> a^b^b b", 11},
                  {"a b -> a^ b", 9},
                  {"a b -> a^b b^a", 8},
+                 {"a b -> a[0 0] b", 11},
+                 {"a b -> a[0 2] b", 8},
+                 {"a=3 b -> a[1 0] b", 10},
+                 {"a b -> a[] b", 8},
+                 {"a b -> a[0 1 b", 13},
+                 {"a b -> a[0 256] b", 11},
+                 {"a b -> ~a[0 1] b", 9},
+                 {"a b -> a[1 0]^b b", 13},
                  {"a(b=1 | c=2) -> (b | c", 22},
                  {"a(b=1 | ) -> (b | b)", 6},
                  {"a( | b=1) -> (b | b)", 1},

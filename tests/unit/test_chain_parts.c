@@ -81,6 +81,22 @@ static void places_of_grouped_heads(void **state)
     check_both_ways(&form, "heads");
 }
 
+/* Bytes of every eight in the order of a list, twice as wide in the other dimension. */
+static void places_of_a_list(void **state)
+{
+    (void)state;
+    static const int order[8] = {0, 2, 4, 6, 1, 3, 5, 7};
+    const lp_chain_form form = resolved("N K(b s=8) -> b N s[0 2 4 6 1 3 5 7]", (const int64_t[]){3, 16}, false);
+    for (int64_t off = 0; off < form.units; off++) {
+        int64_t index[2];
+        assert_true(lp_chain_origin(&form, off, index));
+        assert_int_equal(index[0], off / 8 % 3);
+        assert_int_equal(index[1], off / 24 * 8 + order[off % 8]);
+        assert_int_equal(lp_chain_locate(&form, index), off);
+    }
+    check_both_ways(&form, "list");
+}
+
 /* ---- views ---- */
 
 /* The pieces hold each element once, at its place. */
@@ -133,6 +149,9 @@ static void pieces_hold_each_element_once(void **state)
                  {"N(r a=8) K(b c=8 v=2) -> b r (a ~c^a v)", {21, 21}, 143},
                  {"N(r i=4) B P(d=2 | c=4 v=4) -> r B (i d | c ~i v)", {8, 3, 18}, 2},
                  {"N(r i=4) B P(d=2 | c=4 v=4) -> r B (i d | c^i ~i v)", {7, 3, 18}, 9},
+                 {"N K(b s=8) -> b N s[0 2 4 6 1 3 5 7]", {3, 16}, 8},
+                 {"N(a=3 b=2) K(c s=4) -> c a[2 0 1] s[3 1 0 2] b", {6, 8}, 12},
+                 {"N K(b s=8) -> b N s[0 2 4 6 1 3 5 7]", {3, 13}, 13},
                  {"a=1 -> a", {1}, 1}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const lp_chain_form form = resolved(cases[i].chain, cases[i].shape, true);
@@ -151,7 +170,7 @@ static void pieces_hold_each_element_once(void **state)
     lp_error err;
     int64_t cursor = 0;
     assert_int_equal(lp_chain_region(&swizzle, LP_U8, &region, &err), LP_E_UNSUPPORTED);
-    assert_string_equal(err.text, "no one view says a swizzle: lp_chain_piece does, in several");
+    assert_string_equal(err.text, "no one view says a swizzle or a list: lp_chain_piece does, in several");
     assert_int_equal(lp_chain_region(&parts, LP_U8, &region, &err), LP_E_UNSUPPORTED);
     assert_string_equal(err.text, "no one view says several parts: lp_chain_piece does, in several");
     assert_int_equal(lp_chain_piece(&parts, LP_F4, &cursor, &region, &source, &err), LP_E_UNSUPPORTED);
@@ -194,6 +213,11 @@ static void formulas_of_parts_and_swizzles(void **state)
     assert_string_equal(text, "off = 2*(3-(a ^ b%2 ^ c%1)) + (1-b)");
     lp_chain_inverse_text(&turned, text, sizeof text);
     assert_string_equal(text, "a = (3-off/2 ^ 1-off%2 ^ off%1), b = (1-off%2), c = 0");
+    const lp_chain_form listed = resolved("N(b s=4) K -> b s[1 3 0 2] K", (const int64_t[]){8, 3}, false);
+    lp_chain_forward_text(&listed, text, sizeof text);
+    assert_string_equal(text, "off = 12*(n/4) + 3*s.index(n%4) + k");
+    lp_chain_inverse_text(&listed, text, sizeof text);
+    assert_string_equal(text, "n = 4*(off/12) + s[off/3%4], k = off%3");
     const lp_chain_form packets =
         resolved("N(r i=4) P(d=2 | q=16) B=3 -> r (i d | i q) B", (const int64_t[]){8, 18, 3}, false);
     lp_chain_forward_text(&packets, text, sizeof text);
@@ -219,6 +243,10 @@ static void recorded_swizzles_are_named(void **state)
          {24, 192},
          "N(n0 n1=4 n2=2) K(k0 k1=4 k2=16) -> n0 k0 (n1 n2 k1^n1 k2)"},
         {"N(r a=2) K(b c=4) -> b r ~a ~c^a", {6, 12}, "N(n0 n1=2) K(k0 k1=2 k2=2) -> k0 n0 (~n1 ~k1 ~k2^n1)"},
+        {"N(r a=5) K(c s=4) -> r c a[2 0 4 1 3] s[1 3 0 2]",
+         {10, 12},
+         "N(n0 n1=5) K(k0 k1=2 k2=2) -> n0 k0 (n1[2 0 4 1 3] ~k2 k1)"},
+        {"N K(c s=8) -> c N s[0 2 4 6 1 3 5 7]", {3, 24}, "N K(k0 k1=4 k2=2) -> k0 N (k2 k1)"},
         {"N(r x=4 y=4) K(c=4 v) -> r x y v c^x^y", {48, 12}, "N(n0 n1=4 n2=4) K(k0=4 k1=3) -> n0 (n1 n2 k1 k0^n1^n2)"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -271,13 +299,10 @@ static void random_swizzles_are_found(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(places_of_a_swizzled_tile),
-        cmocka_unit_test(places_of_packets),
-        cmocka_unit_test(places_of_grouped_heads),
-        cmocka_unit_test(pieces_hold_each_element_once),
-        cmocka_unit_test(random_pieces),
-        cmocka_unit_test(formulas_of_parts_and_swizzles),
-        cmocka_unit_test(recorded_swizzles_are_named),
+        cmocka_unit_test(places_of_a_swizzled_tile),      cmocka_unit_test(places_of_packets),
+        cmocka_unit_test(places_of_grouped_heads),        cmocka_unit_test(places_of_a_list),
+        cmocka_unit_test(pieces_hold_each_element_once),  cmocka_unit_test(random_pieces),
+        cmocka_unit_test(formulas_of_parts_and_swizzles), cmocka_unit_test(recorded_swizzles_are_named),
         cmocka_unit_test(random_swizzles_are_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,4 +8,5 @@ loadplan layout scale_utccp --shape 256,8 --format=json
 # Swizzles, and packets cut by bars.
 loadplan layout --chain 'N(r a=8) K(b c=8 v=16) -> b r (a c^a v)' --shape N=24,K=256
 loadplan layout --chain 'N(r i=4) B P(d=2 | q=16) -> r B (i d | i q)' --shape N=8,B=3,P=18
+loadplan layout --chain 'N(b s=8) -> b s[0 2 4 6 1 3 5 7]' --unit 4 --shape 32
 loadplan layout --chain 'R(g n=4 d=128 | g d | g d) K -> g (n d | d | d) K' --unit 16 --shape R=6144,K=5 --format=json

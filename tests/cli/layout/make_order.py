@@ -5,6 +5,9 @@
   bytes    the same, as three tensors of bytes
   swizzle  columns in groups of 4, exclusive or with the row
   rotated  columns in groups of 4, turned by the row
+  listed   rows in every 6 in the order 3 1 4 0 5 2
+  flipped  as bytes, each exclusive-or'ed with 0x80
+  added    as bytes, each more by 3
 """
 import json
 import struct
@@ -17,13 +20,16 @@ for i in range(N):
     for j in range(K):
         if kind == "swizzle":
             place = i * K + (j ^ (i % 4))
+        elif kind == "listed":
+            place = (i // 6 * 6 + [3, 1, 4, 0, 5, 2].index(i % 6)) * K + j
         elif kind == "rotated":
             place = i * K + j // 4 * 4 + (j + i) % 4
         else:
             place = (i // 128 * (K // 4) + j // 4) * 512 + i % 32 * 16 + i % 128 // 32 * 4 + j % 4
         order[place] = i * K + j
-if kind == "bytes":
-    tensors = [(f"t.{b}", "U8", bytes(k >> 8 * b & 255 for k in order)) for b in range(3)]
+change = {"bytes": lambda x: x, "flipped": lambda x: x ^ 0x80, "added": lambda x: x + 3 & 255}.get(kind)
+if change:
+    tensors = [(f"t.{b}", "U8", bytes(change(k >> 8 * b & 255) for k in order)) for b in range(3)]
 else:
     tensors = [("t", "I32", struct.pack(f"<{N * K}i", *order))]
 header, data = {}, b""
