@@ -105,6 +105,19 @@ static void blame(local_rank *r)
     fail_world(r->world, text);
 }
 
+/* A rank that is gone is not waited for. Called before each wait, with the lock held. */
+static void notice_gone(const local_rank *r)
+{
+    local_world *w = r->world;
+    char text[LP_WIRE_TEXT], name[64];
+    const int32_t culprit = w->open == w->size ? r->rank : find_culprit(w, r->rank);
+    if (w->rank[culprit].is_open)
+        return;
+    name_rank(w, culprit, name);
+    snprintf(text, sizeof text, "%s is gone", name);
+    fail_world(w, text);
+}
+
 static lp_status peer_error(const local_world *w, lp_error *err)
 {
     return lp_fail(err, LP_E_PEER, "%s", w->reason);
@@ -234,6 +247,9 @@ static lp_status gather(void *context, const void *mine, int64_t bytes, const lp
         fail_world(w, "out of memory");
     }
     for (bool in_time = true; w->gather == r->gather && !w->has_failed;) {
+        notice_gone(r);
+        if (w->has_failed)
+            break;
         if (in_time)
             in_time = wait_change(r, since);
         else
@@ -326,6 +342,9 @@ static lp_status wait_ticket(void *context, int64_t ticket, lp_error *err)
         if (m == NULL || w->has_failed)
             break;
         r->waits_for = m->what.peer;
+        notice_gone(r);
+        if (w->has_failed)
+            break;
         if (in_time)
             in_time = wait_change(r, since);
         else
@@ -353,6 +372,7 @@ static lp_status check(void *context, int32_t peer, int64_t since_ns, lp_error *
     local_world *w = r->world;
     pthread_mutex_lock(&w->lock);
     r->waits_for = peer < 0 ? LP_WAITS_NOT : peer;
+    notice_gone(r);
     if (peer >= 0 && lp_clock_ns() - since_ns > w->timeout_ns)
         blame(r);
     const lp_status status = w->has_failed ? peer_error(w, err) : LP_OK;
@@ -397,18 +417,13 @@ static void close_local(void *context)
 {
     local_rank *r = context;
     local_world *w = r->world;
-    char text[LP_WIRE_TEXT], name[64];
     pthread_mutex_lock(&w->lock);
     drop_posted(r);
     r->is_open = false;
     const bool is_last = --w->open == 0;
-    /* A rank that goes while another one waits for it. */
     for (int32_t i = 0; i < w->size; i++)
-        if (w->rank[i].is_open && w->rank[i].waits_for != LP_WAITS_NOT && find_culprit(w, i) == r->rank) {
-            name_rank(w, r->rank, name);
-            snprintf(text, sizeof text, "%s is gone", name);
-            fail_world(w, text);
-        }
+        if (w->rank[i].is_open && w->rank[i].waits_for != LP_WAITS_NOT)
+            notice_gone(&w->rank[i]);
     pthread_cond_broadcast(&w->changed);
     pthread_mutex_unlock(&w->lock);
     if (!is_last)
