@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every case of loader_cases.py: recorded kinds, refusals with their lines, and bytes equal to those of the loader itself."""
+"""Every case of loader_cases.py and unseen_cases.py: recorded kinds, refusals with their lines, bytes equal to the loader's own."""
 import inspect
 import os
 import random
@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 import loadplan
+import unseen_cases  # noqa: F401: registers its cases
 from loader_cases import CASES
 
 SEED = int(os.environ.get("LOADPLAN_SEED", random.SystemRandom().randrange(1 << 32)))
@@ -63,7 +64,7 @@ class Loaders(unittest.TestCase):
         self.assertEqual(len(trace.query("SELECT * FROM v_derives")), case.derives)
         self.assertEqual({row["name"]: row["operation"] for row in trace.refusals}, case.refused)
         for row in trace.refusals:
-            self.assertTrue(row["file"].endswith("loader_cases.py"), row)
+            self.assertTrue(row["file"].endswith(os.path.basename(inspect.getfile(case.load))), row)
             self.assertIn(int(row["line"]), refused_lines(case.load) | refused_lines(case.after), row)
             self.assertTrue(row["reason"])
         unused = {f.tensor for f in trace.check() if f.rule == "checkpoint_name_unused"}

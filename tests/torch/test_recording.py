@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 import unittest
+import warnings
 
 import torch
 from safetensors.torch import save_file
@@ -148,6 +149,33 @@ class Recording(unittest.TestCase):
         self.assertEqual(trace.initialised, ("table", "doubled"))
         self.assertEqual([row["destination"] for row in trace.rows], ["w"])
         self.assertEqual(model.doubled.tolist(), [0.0, 2.0, 4.0, 6.0])
+
+    def test_values_written_by_numpy(self):
+        """Into a destination's memory, which no operation of torch shows."""
+        def load(model, name, w):
+            model.w.data.copy_(w)
+            model.table.numpy()[1:] = 7
+        self.checkpoint(w=torch.randn(4))
+        model = Model(load, w=torch.zeros(4))
+        model.register_buffer("table", torch.zeros(4))
+        model.register_buffer("same", torch.zeros(4))
+        model.same.numpy()
+        self.assertEqual(loadplan.record(model.load_weights, self.path, model).initialised, ("table",))
+
+    def test_another_process_is_said(self):
+        def load(model, name, w):
+            child = os.fork()
+            if child == 0:
+                os._exit(0)
+            os.waitpid(child, 0)
+            model.w.data.copy_(w)
+        self.checkpoint(w=torch.randn(4))
+        model = Model(load, w=torch.zeros(4))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            said = loadplan.record(model.load_weights, self.path, model).unrecorded
+        self.assertEqual(len(said), 1)
+        self.assertRegex(said[0], r"test_recording.py:\d+: fork: ")
 
     def test_index_buffer_steers_the_loader(self):
         def load(model, name, w):
@@ -377,6 +405,15 @@ class Recording(unittest.TestCase):
         with self.assertRaisesRegex(loadplan.LoadplanError, r"the loader failed: KeyError.*no such expert.*test_recording\.py:\d+"):
             loadplan.record(model.load_weights, self.path, model)
         self.assertEqual([torch.Tensor.__dict__.get(name) for name in ("numpy", "tolist", "__array__")], before)
+
+    def test_loader_that_raises_after_a_host_read(self):
+        def load(model, name, w):
+            rows = int(w.sum())
+            model.w.data[:rows].copy_(w)
+        self.checkpoint(w=torch.full((4,), 1.0))
+        model = Model(load, w=torch.zeros(4))
+        with self.assertRaisesRegex(loadplan.LoadplanError, r"must match .*it had read values on the host before, first at .*:\d+$"):
+            loadplan.record(model.load_weights, self.path, model)
 
     def test_wrong_shape_is_torchs_error(self):
         self.checkpoint(w=torch.randn(5))

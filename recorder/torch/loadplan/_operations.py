@@ -164,6 +164,10 @@ def fill(rec, dst: torch.Tensor, value) -> None:
     if bits != 0 and rec.values_were_read_elsewhere():
         rec.refuse_current("fill_", "writes a constant after the host read values: it may depend on them", dst)
         return
+    if bits != 0 and rec.storages.exposed:
+        rec.refuse_current("fill_", "writes a constant after loaded bytes went to memory that others see: it may be of them", dst,
+                           rec.storages.exposed)
+        return
     rec.storages.fill(dst, bits, rec.current)
 
 
@@ -171,12 +175,14 @@ def adopt(rec, tensor: torch.Tensor) -> None:
     """A tensor that is about to receive loaded bytes becomes a temporary; what it held is known."""
     storage = torch._C.TensorBase.untyped_storage(tensor)
     rec.storages.temporary(storage)
+    rec.storages.addresses.add(storage)
     if tensor.device.type != "meta" and storage.nbytes() > 0:
         whole = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)
         item = tensor.dtype.itemsize
         if storage.nbytes() % item == 0:
             whole = whole.view(tensor.dtype)
         write_constant(rec, whole, whole.clone())
+        rec.storages.expose(storage)
 
 
 def same_place(a: torch.Tensor, b: torch.Tensor) -> bool:
@@ -221,7 +227,7 @@ def write(rec, dst: torch.Tensor, src: torch.Tensor) -> None:
         storages.copy_numbers(dst, number, src, source)
     elif number is None:
         dst.copy_(src)
-    elif storages.kind[number] == DESTINATION and not rec.can_fill(src) and not storages.is_loaded(dst):
+    elif storages.kind[number] == DESTINATION and not (storages.exposed or rec.can_fill(src) or storages.is_loaded(dst)):
         if dst.device.type != "meta" and not torch.equal(dst, src.expand(dst.shape).to(dst)):
             dst.copy_(src)  # known, not loaded: part of the tensor's initial value
             storages.initialised.add(number)
@@ -254,6 +260,11 @@ def _foreach(rec, operation, args, kwargs):
     handler = HANDLERS.get(one) or handler_of(one)
     made = [handler(rec, one, tuple(row), kwargs) for row in rows]
     return made if operation._schema.returns else None
+
+
+@handles("resize_as_")
+def _resize_as_(rec, operation, args, kwargs):
+    return args[0].resize_(args[1].shape)
 
 
 @handles("fill_.Scalar", "fill_.Tensor", "zero_")
@@ -636,7 +647,7 @@ def _hold(rec, name, reason, loaded, form):
 
 
 # Not views by their schemas, but they share storage or ask for geometry only.
-_PASS = {"_unsafe_view", "set_", "resize_", "is_pinned", "sym_size", "sym_stride", "sym_numel",
+_PASS = {"_unsafe_view", "unsafe_split", "unsafe_split_with_sizes", "set_", "resize_", "is_pinned", "sym_size", "sym_stride", "sym_numel",
          "sym_storage_offset", "is_contiguous", "dim", "size", "stride", "record_stream", "_has_compatible_shallow_copy_type",
          "_version", "is_same_size", "lift", "_reshape_alias", "requires_grad_", "rename_", "swap_", "detach_", "as_strided_",
          "transpose_", "t_", "squeeze_", "unsqueeze_", "_nested_tensor_storage_offsets", "data"}
@@ -695,10 +706,11 @@ def _out(rec, operation, args, kwargs):
         return refuse_all(rec, operation, args, kwargs)
     out = kwargs[given.pop()]
     made = (HANDLERS.get(plain) or handler_of(plain))(rec, plain, args, {k: v for k, v in kwargs.items() if v is not out})
-    if out.shape != made.shape and out.numel() == 0:
-        out.resize_(made.shape)
-    write(rec, out, made)
-    return out
+    for to, value in zip(out, made) if isinstance(out, (list, tuple)) else ((out, made),):
+        if to.shape != value.shape and to.numel() == 0:
+            to.resize_(value.shape)
+        write(rec, to, value)
+    return None if isinstance(out, (list, tuple)) else out
 
 
 def _group(args, kwargs):

@@ -9,6 +9,7 @@ import os
 import re
 import threading
 import warnings
+import weakref
 from itertools import repeat
 from typing import Callable, Iterator, Mapping
 
@@ -72,7 +73,8 @@ class _HostReads:
     """What reads values without an operation that a dispatch mode sees. A function mode would see it too, but it costs
     every call of torch a detour; these few methods are replaced while a recording lasts."""
 
-    _NAMES = {"numpy": "numpy", "tolist": "tolist", "__array__": "numpy", "item": "item"}
+    _NAMES = {"numpy": "numpy", "tolist": "tolist", "__array__": "numpy", "item": "item", "__repr__": "repr", "__dlpack__": "dlpack"}
+    _SHARES = {"numpy", "__array__", "__dlpack__"}  # what they return is the tensor's memory
 
     def __init__(self, recording: "Recording"):
         self._recording = recording
@@ -85,12 +87,20 @@ class _HostReads:
         def read(tensor, *args, **kwargs):
             recording = self._recording
             with recording.lock, torch._C.DisableTorchFunctionSubclass():
-                if type(tensor).__torch_dispatch__ is _PLAIN and recording.storages.is_loaded(tensor):
+                if type(tensor).__torch_dispatch__ is not _PLAIN:
+                    return before(tensor, *args, **kwargs)
+                if name == "__dlpack__":
+                    recording.storages.hand_out(tensor)  # what reads a stand-in there is found out by its pages
+                elif recording.storages.is_loaded(tensor):
+                    if name == "__repr__":  # what a loader prints has no values, so nothing can depend on them
+                        return f"tensor(..., size={tuple(tensor.shape)}, dtype={tensor.dtype})"
                     if name == "item" and (number := recording.numbers.item(tensor)) is not None:
                         return number
                     recording.host_read(operation, [tensor])
                     narrow = tensor.dtype.is_floating_point and tensor.dtype.itemsize < 2
                     tensor = torch.ones(tensor.shape, dtype=torch.float32 if narrow else tensor.dtype)
+                elif name in self._SHARES:
+                    recording.storages.hand_out(tensor)
             return before(tensor, *args, **kwargs)
 
         self._before[name] = torch.Tensor.__dict__.get(name)
@@ -106,6 +116,17 @@ class _HostReads:
                 delattr(torch.Tensor, name)
             else:
                 setattr(torch.Tensor, name, before)
+
+
+_in_progress: weakref.WeakSet = weakref.WeakSet()
+
+
+def _forked() -> None:
+    for recording in tuple(_in_progress):
+        recording.forked()
+
+
+os.register_at_fork(after_in_parent=_forked)
 
 
 def _natural(name: str):
@@ -142,6 +163,7 @@ class Recording:
         self.numbers = Numbers(self)
         self.yes: set[int] = set()  # storages of refused truth values whose neutral value is yes
         self._read: set[int] = set()  # names that were current when the host read values
+        self.first_read: tuple[bytes, int] | None = None  # where that was first
         self._target = target
         self._recorder, self._checkpoint = c.c_void_p(), c.c_void_p()
         self.storages: Storages | None = None
@@ -317,6 +339,8 @@ class Recording:
         return bool(self._declared) and all(t.device.type == "meta" for t in self._declared.values())
 
     def mark_read(self, current: int | None = None) -> None:
+        if not self._read:
+            self.first_read = self.storages.places.here()
         self._read.add(self.current if current is None else current)
 
     def values_were_read_elsewhere(self) -> bool:
@@ -340,14 +364,21 @@ class Recording:
                 self._refuse_unseen(read, dst)
         return bool(read)
 
-    def refuse_current(self, operation: str, reason: str, dst: torch.Tensor) -> None:
-        if self.current >= 0:
-            self.storages.refuse(operation, reason, [self._given[self.current]], dst)
+    def refuse_current(self, operation: str, reason: str, dst: torch.Tensor, others=()) -> None:
+        blamed = [*([self._given[self.current]] if self.current >= 0 else ()), *others]
+        if blamed:
+            self.storages.refuse(operation, reason, blamed, dst)
         else:
             self.storages.unrecorded.append(f"{operation}: {reason}")
 
     def constant_unsayable(self, dst: torch.Tensor) -> None:
-        self.refuse_current("copy_", "writes a constant that is not a few stretches of equal elements", dst)
+        self.refuse_current("copy_", "writes a constant that is not a few stretches of equal elements", dst, self.storages.exposed)
+
+    def forked(self) -> None:
+        """Another process has the stand-ins too."""
+        if self._given:
+            file, line = self.storages.places.here()
+            self.storages.unrecorded.append(f"{file.decode()}:{line}: fork: what another process reads and writes is not seen")
 
     # -- the end
 
@@ -428,9 +459,11 @@ class Recording:
     def __enter__(self) -> "Recording":
         for mode in self._modes:
             mode.__enter__()
+        _in_progress.add(self)
         return self
 
     def __exit__(self, kind, value, traceback) -> None:
+        _in_progress.discard(self)
         for mode in reversed(self._modes):
             mode.__exit__(kind, value, traceback)
         for dispatch in self.dispatches:
@@ -439,6 +472,7 @@ class Recording:
             if kind is None:
                 self.numbers.end()
                 self.unseen(everywhere=True)
+                self.storages.written_unseen()
                 with torch._C.DisableTorchFunctionSubclass():
                     self._rebound()
                 for name in self._optional:
@@ -502,5 +536,7 @@ def record(load: Callable, checkpoint: str | os.PathLike, destinations, **option
             raise
         except Exception as error:
             file, line = recording.storages.places.of_traceback(error.__traceback__)
-            raise LoadplanError(f"the loader failed: {type(error).__name__}: {error} ({file}:{line})") from error
+            read = recording.first_read  # what failed may have got a neutral value there
+            after = f"; it had read values on the host before, first at {read[0].decode()}:{read[1]}" if read is not None else ""
+            raise LoadplanError(f"the loader failed: {type(error).__name__}: {error} ({file}:{line}){after}") from error
     return recording.trace

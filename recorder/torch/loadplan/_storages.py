@@ -153,6 +153,33 @@ class Memory:
         return found
 
 
+class Addresses:
+    """Where storages that torch allocated lie: destinations, and memory that received loaded bytes. NumPy, DLPack and the
+    buffer protocol make other storages over the same memory."""
+
+    def __init__(self):
+        self._begins: list[int] = []
+        self._storages: list[torch.UntypedStorage] = []
+
+    def add(self, storage: torch.UntypedStorage) -> None:
+        if storage.device.type == "meta" or storage.nbytes() == 0:
+            return
+        at = bisect.bisect_left(self._begins, storage.data_ptr())
+        self._begins.insert(at, storage.data_ptr())
+        self._storages.insert(at, storage)
+
+    def shared_by(self, storage: torch.UntypedStorage) -> tuple[torch.UntypedStorage, int] | None:
+        """A known storage that shares bytes with this one, and where in it this one begins, which may be before it."""
+        begin = storage.data_ptr()
+        last = bisect.bisect_left(self._begins, begin + storage.nbytes()) - 1
+        for at in range(last, max(last - 2, -1), -1):
+            known = self._storages[at]
+            # one that was resized lies elsewhere now
+            if known.data_ptr() == self._begins[at] and begin < self._begins[at] + known.nbytes():
+                return known, begin - self._begins[at]
+        return None
+
+
 raw_storage = torch._C.TensorBase.untyped_storage
 
 
@@ -229,7 +256,11 @@ class Storages:
         self.number: dict[int, int] = {}  # by address of torch's storage object
         self.kind: list[int] = []  # by number
         self._keep: list[torch.UntypedStorage] = []  # an address must not come back under another name
-        self._outside: dict[int, tuple[int, int]] = {}  # storages over another's memory: its number, and where in it
+        self.addresses = Addresses()
+        self._outside: dict[int, tuple[int, int, int]] = {}  # storages over another's memory: its number, where in it, its size
+        self._handed_out: list[tuple[int, int]] = []  # memory that NumPy and its like were given: begin, end
+        self._before: dict[int, tuple[torch.UntypedStorage, torch.Tensor]] = {}  # destinations given to them, and their bytes
+        self.exposed: list[torch.Tensor] = []  # memory with loaded bytes that others than torch see
         self._index: dict[int, int] = {}  # of a checkpoint tensor, by number
         # Storages whose use is refused: operation, reason, and the tensor that it read, if one is known.
         self.unknown: dict[int, tuple[str, str, torch.Tensor | None]] = {}
@@ -292,14 +323,15 @@ class Storages:
         return number if number is not None else self._number_outside(storage)
 
     def _number_outside(self, storage: torch.UntypedStorage) -> int | None:
-        """Of a storage that something else than torch made over a stand-in's memory (DLPack, the buffer protocol)."""
-        if storage.device.type != "cpu":
+        """Of a storage that something else made over memory that is known (NumPy, DLPack, the buffer protocol)."""
+        if storage.device.type == "meta" or storage.nbytes() == 0:
             return None
-        found = self.memory.at(storage.data_ptr())
+        found = self.memory.at(storage.data_ptr()) if storage.device.type == "cpu" else None
+        found = found or self.addresses.shared_by(storage)
         number = self.number.get(found[0]._cdata) if found is not None else None
         if number is None:
             return None
-        self._outside[storage._cdata] = number, found[1]
+        self._outside[storage._cdata] = number, found[1], found[0].nbytes()
         self.number[storage._cdata] = number
         self._keep.append(storage)
         return number
@@ -310,16 +342,47 @@ class Storages:
             raise Unsayable(f"a tensor of {tensor.dtype}, which a trace does not know")
         if tensor.is_neg() or tensor.is_conj():
             raise Unsayable("a view that negates what it shows")
-        if self._outside:
-            begin = self._outside.get(raw_storage(tensor)._cdata, (0, 0))[1]
+        if self._outside and (found := self._outside.get(raw_storage(tensor)._cdata)) is not None:
+            _, begin, size = found
             if begin % tensor.dtype.itemsize:
                 raise Unsayable("a tensor that begins inside an element")
             offset += begin // tensor.dtype.itemsize
+            reach = sum((n - 1) * step for n, step in zip(tensor.size(), tensor.stride())) if tensor.numel() else -1
+            if offset < 0 or (offset + reach + 1) * tensor.dtype.itemsize > size:
+                raise Unsayable("a tensor that reaches beyond memory that is known")
         return array("q", (number, dtype, tensor.dim(), offset, *tensor.size(), *tensor.stride()))
 
     def whole(self, tensor: torch.Tensor) -> array:
         """All bytes of the tensor's storage: who is to blame for what cannot be said."""
-        return array("q", (self.number_of(tensor), 5, 1, 0, raw_storage(tensor).nbytes(), 1))
+        number, storage = self.number_of(tensor), raw_storage(tensor)
+        size = self._outside[storage._cdata][2] if storage._cdata in self._outside else storage.nbytes()
+        return array("q", (number, 5, 1, 0, size, 1))
+
+    # -- memory that others than torch see
+
+    def hand_out(self, tensor: torch.Tensor) -> None:
+        """NumPy or its like sees this tensor's memory from now on, and may write there."""
+        storage, number = raw_storage(tensor), self.number_of(tensor)
+        if number is None:
+            self._handed_out.append((storage.data_ptr(), storage.data_ptr() + storage.nbytes()))
+        elif self.kind[number] == DESTINATION and number not in self._before and storage.device.type == "cpu":
+            self._before[number] = storage, torch.empty(0, dtype=torch.uint8).set_(storage).clone()
+
+    def expose(self, storage: torch.UntypedStorage) -> None:
+        """This memory receives loaded bytes. Where others than torch see it nobody knows what they make of them: constants
+        are not believed from then on, and noise lies there instead of zeros, which are."""
+        begin = storage.data_ptr()
+        if storage.device.type == "meta" or (storage.resizable() and not any(
+                lo < begin + storage.nbytes() and begin < hi for lo, hi in self._handed_out)):
+            return
+        self.exposed.append(torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage))
+        self.exposed[-1].random_(generator=torch.Generator(storage.device).manual_seed(0))
+
+    def written_unseen(self) -> None:
+        """At the end: destinations that were handed out and hold other bytes now were given values by the loader."""
+        for number, (storage, before) in self._before.items():
+            if not torch.equal(torch.empty(0, dtype=torch.uint8).set_(storage), before):
+                self.initialised.add(number)
 
     def touch(self, number: int) -> None:
         """This thread works on a source."""
@@ -473,7 +536,10 @@ class Storages:
                                          c.byref(self._error))
         if made < 0:
             raise failure(self._error, made)
-        return number if number >= 0 else self.add(storage, made, DESTINATION)
+        if number >= 0:
+            return number
+        self.addresses.add(storage)
+        return self.add(storage, made, DESTINATION)
 
     def is_on_gpu(self, operands) -> bool:
         """Where torch would compute: scalars may lie on the host."""

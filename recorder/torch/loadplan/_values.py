@@ -78,7 +78,7 @@ def compute(rec, operation, args, kwargs, op, operands=None, dims=0):
     if all(t.shape != form.shape for t in operands if isinstance(t, torch.Tensor)) and not dims and op not in (MAX, MIN):
         at = next(i for i, t in enumerate(operands) if isinstance(t, torch.Tensor) and rec.storages.is_loaded(t))
         operands[at] = operands[at].expand(form.shape)  # a constant gave the shape
-    if rec.values_were_read_elsewhere() and any(not isinstance(t, torch.Tensor) for t in operands):
+    if (rec.values_were_read_elsewhere() or rec.storages.exposed) and any(not isinstance(t, torch.Tensor) for t in operands):
         return refuse_all(rec, operation, args, kwargs)  # the constant may depend on what was read
     if op in (MAX, MIN):
         made = rec.storages.temporary_like(torch.empty(form.shape, dtype=form.dtype, device="meta"))
