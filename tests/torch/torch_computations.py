@@ -6,7 +6,6 @@ python torch_computations.py [--count 2000] [--seed N] [--only INDEX]
 Square roots are left out, as PyTorch on a CPU does not round all of them as IEEE asks; the zero that a minimum or maximum
 of both zeros gives is not compared.
 """
-import os
 import random
 
 import torch

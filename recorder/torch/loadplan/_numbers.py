@@ -12,7 +12,8 @@ from threading import get_ident
 
 import torch
 
-from ._operations import aten, write
+from ._operations import aten
+from ._writes import write
 
 _NEUTRAL = {float: 1.0078125, int: 1}  # a float that BF16 and F16 hold and that hardly anybody writes
 

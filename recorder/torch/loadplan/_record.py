@@ -9,140 +9,22 @@ import os
 import re
 import threading
 import warnings
-import weakref
-from itertools import repeat
 from typing import Callable, Iterator, Mapping
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from ._files import Files
 from ._library import LoadplanError, RecorderOptions, check, lib, scope_of
-from . import _values  # noqa: F401: registers its handlers
 from ._numbers import Numbers
-from ._operations import HANDLERS, _pass, handler_of, refuse_all
-from ._storages import DESTINATION, NUMBER, OTHER, SOURCE, Storages, Unsayable, plain, raw_storage
+from ._rebinding import rebind_all
+from ._storages import BUFFER, NUMBER, TIED, Storages, plain, raw_storage
 from ._threads import Threads
 from ._trace import Trace
-
-_BUFFER, _TIED = 8, 2
-_PLAIN = torch.Tensor.__torch_dispatch__
-
-
-class _Ended(dict):
-    """Handlers after the recording."""
-
-    def get(self, operation, default=None):
-        return _pass
-
-
-class _Dispatch(TorchDispatchMode):
-    """One for each thread."""
-
-    def __init__(self, recording: "Recording"):
-        super().__init__()
-        self._recording, self._handler = recording, dict(HANDLERS)
-        recording.dispatches.append(self)
-
-    def end(self) -> None:
-        """A thread may outlive the recording: from now on its operations are PyTorch's."""
-        self._handler = _Ended()
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # the wrapper that this avoids costs more than a view
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if types and any(hasattr(kind, "__tensor_flatten__") for kind in types):
-            return NotImplemented  # a tensor made of tensors: its own operations on those are seen
-        handler = self._handler.get(func)
-        if handler is None:
-            handler = self._handler[func] = handler_of(func)
-        if handler is _pass:
-            return func(*args, **(kwargs or {}))
-        with self._recording.lock, torch._C.DisableTorchFunctionSubclass():
-            try:
-                if self._recording.numbers.pending and (done := self._recording.numbers.before(func, args)) is not None:
-                    return done
-                return handler(self._recording, func, args, kwargs or {})
-            except Unsayable as what:
-                return refuse_all(self._recording, func, args, kwargs or {}, f"is done to {what}")
-
-
-class _HostReads:
-    """What reads values without an operation that a dispatch mode sees. A function mode would see it too, but it costs
-    every call of torch a detour; these few methods are replaced while a recording lasts."""
-
-    _NAMES = {"numpy": "numpy", "tolist": "tolist", "__array__": "numpy", "item": "item", "__repr__": "repr", "__dlpack__": "dlpack"}
-    _SHARES = {"numpy", "__array__", "__dlpack__"}  # what they return is the tensor's memory
-
-    def __init__(self, recording: "Recording"):
-        self._recording = recording
-        self._before: dict = {}
-
-    def _replace(self, name: str, operation: str) -> None:
-        before = getattr(torch.Tensor, name)
-
-        @functools.wraps(before)
-        def read(tensor, *args, **kwargs):
-            recording = self._recording
-            with recording.lock, torch._C.DisableTorchFunctionSubclass():
-                if type(tensor).__torch_dispatch__ is not _PLAIN:
-                    return before(tensor, *args, **kwargs)
-                if name == "__dlpack__":
-                    recording.storages.hand_out(tensor)  # what reads a stand-in there is found out by its pages
-                elif recording.storages.is_loaded(tensor):
-                    if name == "__repr__":  # what a loader prints has no values, so nothing can depend on them
-                        return f"tensor(..., size={tuple(tensor.shape)}, dtype={tensor.dtype})"
-                    if name == "item" and (number := recording.numbers.item(tensor)) is not None:
-                        return number
-                    recording.host_read(operation, [tensor])
-                    narrow = tensor.dtype.is_floating_point and tensor.dtype.itemsize < 2
-                    tensor = torch.ones(tensor.shape, dtype=torch.float32 if narrow else tensor.dtype)
-                elif name in self._SHARES:
-                    recording.storages.hand_out(tensor)
-            return before(tensor, *args, **kwargs)
-
-        self._before[name] = torch.Tensor.__dict__.get(name)
-        setattr(torch.Tensor, name, read)
-
-    def __enter__(self) -> None:
-        for name, operation in self._NAMES.items():
-            self._replace(name, operation)
-
-    def __exit__(self, kind, value, traceback) -> None:
-        for name, before in self._before.items():
-            if before is None:
-                delattr(torch.Tensor, name)
-            else:
-                setattr(torch.Tensor, name, before)
-
-
-_in_progress: weakref.WeakSet = weakref.WeakSet()
-
-
-def _forked() -> None:
-    for recording in tuple(_in_progress):
-        recording.forked()
-
-
-os.register_at_fork(after_in_parent=_forked)
+from ._watching import Dispatch, HostReads, in_progress
 
 
 def _natural(name: str):
     return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
-
-
-def _span(tensor: torch.Tensor) -> tuple[int, int]:
-    """Bytes of its storage that a tensor spans."""
-    item, lo = tensor.dtype.itemsize, tensor.storage_offset()
-    reach = sum((size - 1) * step for size, step in zip(tensor.size(), tensor.stride())) if tensor.numel() else -1
-    return lo * item, (lo + reach + 1) * item
-
-
-def _holds(one: tuple, other: tuple) -> bool:
-    """Whether `one` spans all of `other`: (name, tensor, span, ...) of one storage."""
-    return one[2][0] <= other[2][0] and other[2][1] <= one[2][1]
 
 
 class Recording:
@@ -159,7 +41,7 @@ class Recording:
         self.trace: Trace | None = None
         self.rebound: list[str] = []  # after the block: destinations that are other tensors than at its beginning
         self.lock = threading.RLock()  # handlers run one at a time
-        self.dispatches: list[_Dispatch] = []
+        self.dispatches: list[Dispatch] = []
         self.numbers = Numbers(self)
         self.yes: set[int] = set()  # storages of refused truth values whose neutral value is yes
         self._read: set[int] = set()  # names that were current when the host read values
@@ -169,7 +51,7 @@ class Recording:
         self.storages: Storages | None = None
         self._modules: list[tuple[str, torch.nn.Module]] = []
         self._tensors: dict[str, torch.Tensor] = {}
-        self._declared: dict[str, torch.Tensor] = {}
+        self.declared: dict[str, torch.Tensor] = {}
         self._given: dict[int, torch.Tensor] = {}
         self._optional = set(initial)  # destinations that may keep what they hold: nothing waits for them
         if destinations is not None:
@@ -181,12 +63,12 @@ class Recording:
             check(lib.lp_recorder_open_with, c.byref(self._recorder), self._checkpoint, c.byref(scope_of(**scope)),
                   c.byref(options))
             self.storages = Storages(self._recorder)
-            for name, tensor, flags in self._now():
-                self._declare(name, tensor, flags)
+            for name, tensor, flags in self.destinations_now():
+                self.declare(name, tensor, flags)
         except BaseException:
             self.close()
             raise
-        self._modes = (_HostReads(self), Files(self), Threads(lambda: _Dispatch(self)), _Dispatch(self))
+        self._modes = (HostReads(self), Files(self), Threads(lambda: Dispatch(self)), Dispatch(self))
 
     # -- destinations
 
@@ -204,7 +86,7 @@ class Recording:
         else:
             raise TypeError("destinations are a module or a dict of tensors")
 
-    def _now(self) -> Iterator[tuple[str, torch.Tensor, int]]:
+    def destinations_now(self) -> Iterator[tuple[str, torch.Tensor, int]]:
         """Parameters, then buffers, as they are now."""
         for name, tensor, flags in self._registered():
             yield from ((part, inner, flags) for part, inner in plain(name, tensor))
@@ -215,9 +97,9 @@ class Recording:
             for name, tensor in module.named_parameters(remove_duplicate=False):
                 yield prefix + name, tensor, 0
             for name, tensor in module.named_buffers(remove_duplicate=False):
-                yield prefix + name, tensor, _BUFFER
+                yield prefix + name, tensor, BUFFER
 
-    def _attributes(self) -> Iterator[tuple[str, torch.Tensor]]:
+    def attributes(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Tensors that are plain attributes of modules."""
         for prefix, module in self._modules:
             for path, part in module.named_modules(remove_duplicate=False):
@@ -226,23 +108,23 @@ class Recording:
                         yield from plain(prefix + (path + "." if path else "") + name, value)
 
     @staticmethod
-    def _is_declarable(tensor: torch.Tensor) -> bool:
+    def is_declarable(tensor: torch.Tensor) -> bool:
         if tensor.layout is not torch.strided or tensor.dtype not in NUMBER:
             return False
         if torch.nn.parameter.is_lazy(tensor):
             return False
         return all(step > 0 or size < 2 for size, step in zip(tensor.size(), tensor.stride()))
 
-    def _declare(self, name: str, tensor: torch.Tensor, flags: int) -> None:
+    def declare(self, name: str, tensor: torch.Tensor, flags: int) -> None:
         with torch._C.DisableTorchFunctionSubclass():
-            if not self._is_declarable(tensor):
+            if not self.is_declarable(tensor):
                 return
             shared = raw_storage(tensor)._cdata in self.storages.number
-            number = self.storages.destination(name, tensor, flags | (_TIED if shared else 0))
+            number = self.storages.destination(name, tensor, flags | (TIED if shared else 0))
             if tensor.device.type == "cuda" or self._target.startswith("sm"):
                 self.storages.gpu.add(number)
-            self._declared[name] = tensor.detach()
-            if flags & _BUFFER:
+            self.declared[name] = tensor.detach()
+            if flags & BUFFER:
                 self._optional.add(name)
 
     def add(self, destinations) -> None:
@@ -336,7 +218,7 @@ class Recording:
     @functools.cached_property
     def on_meta(self) -> bool:
         """Whether the model is on meta, so that what is made for its device is too."""
-        return bool(self._declared) and all(t.device.type == "meta" for t in self._declared.values())
+        return bool(self.declared) and all(t.device.type == "meta" for t in self.declared.values())
 
     def mark_read(self, current: int | None = None) -> None:
         if not self._read:
@@ -380,90 +262,16 @@ class Recording:
             file, line = self.storages.places.here()
             self.storages.unrecorded.append(f"{file.decode()}:{line}: fork: what another process reads and writes is not seen")
 
-    # -- the end
-
-    def _elsewhere(self, name: str, tensor: torch.Tensor) -> bool:
-        """Whether a destination lies in another one's memory now, or in its own in another form."""
-        was = self._declared[name]
-        return raw_storage(was)._cdata != raw_storage(tensor)._cdata or (
-            was.storage_offset(), was.size(), was.stride(), was.dtype) != (
-            tensor.storage_offset(), tensor.size(), tensor.stride(), tensor.dtype)
-
-    def _moved(self, now: list[tuple[str, torch.Tensor, int]]) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
-        """Destinations that other destinations' memory or another view of their own stands for now: what they hold, set
-        aside before anything is replaced; and those that are tied to one that stays."""
-        storages, held, tied, copies = self.storages, {}, {}, {}
-        stays: dict[int, list] = {}
-        moves = []
-        for name, tensor, _ in now:
-            number = storages.number_of(tensor)
-            if name not in self._declared or number is None or storages.kind[number] != DESTINATION:
-                continue
-            if self._elsewhere(name, tensor):
-                moves.append((name, tensor))
-            else:
-                stays.setdefault(number, []).append((name, _span(tensor)))
-        for name, tensor in moves:
-            storage, (lo, hi) = raw_storage(tensor), _span(tensor)
-            owner = next((other for other, (first, last) in stays.get(storages.number_of(tensor), ()) if first <= lo and hi <= last),
-                         None)
-            if owner is not None and owner != name:
-                held[name], tied[name] = tensor, owner
-                continue
-            if storage._cdata not in copies:
-                copies[storage._cdata] = self.storages.memory.storage(storage.nbytes())
-                storages.temporary(copies[storage._cdata])
-            held[name] = torch.empty(0, dtype=tensor.dtype).set_(copies[storage._cdata], tensor.storage_offset(), tensor.size(),
-                                                                 tensor.stride())
-            if storages.is_loaded(tensor):
-                storages.copy(held[name], tensor)
-        return held, tied
-
-    def _rebound(self) -> None:
-        """Destinations that are other tensors now, and tensors that became destinations on the way."""
-        storages = self.storages
-        now = [(name, tensor, flags) for name, tensor, flags in self._now()]
-        now += [(name, tensor, _BUFFER) for name, tensor in self._attributes()]
-        now = [(name, tensor.detach(), flags) for name, tensor, flags in now if self._is_declarable(tensor)]
-        moved, tied = self._moved(now)
-        shared: dict[int, list] = {}  # by storage: names, what they are now, spans, flags
-        for name, tensor, flags in now:
-            tensor = moved.get(name, tensor)
-            number = storages.number_of(tensor)
-            if number is None or (storages.kind[number] == DESTINATION and name not in tied):
-                continue
-            shared.setdefault(raw_storage(tensor)._cdata, []).append((name, tensor, _span(tensor), flags))
-        for group in shared.values():
-            group.sort(key=lambda x: x[2][0] - x[2][1])  # the one that holds others first
-            replaced = [x for x in group if x[0] in self._declared]
-            self._late([x for x in group if x[0] not in self._declared and not any(map(_holds, replaced, repeat(x)))])
-            owner = next((x[0] for x in group if x[0] in self._declared and x not in replaced), None)
-            for name, tensor, _, _ in replaced:
-                storages.rebind(name, tensor, tied.get(name, owner))
-                self.rebound.append(name)
-                owner = owner or name
-
-    def _late(self, group: list) -> None:
-        """Tensors of one storage that became destinations on the way."""
-        held: list = []
-        for one in group:
-            name, tensor, _, flags = one
-            if not held:
-                form = torch.UntypedStorage(raw_storage(tensor).nbytes(), device="meta")
-            self._declare(name, torch.empty(0, dtype=tensor.dtype, device="meta").set_(
-                form, tensor.storage_offset(), tensor.size(), tensor.stride()), flags)
-            if not any(map(_holds, held, repeat(one))):
-                self.storages.copy(self._declared[name], tensor)
-            held.append(one)
+    # -- begin and end
 
     def __enter__(self) -> "Recording":
         for mode in self._modes:
             mode.__enter__()
-        _in_progress.add(self)
+        in_progress.add(self)
         return self
 
     def __exit__(self, kind, value, traceback) -> None:
-        _in_progress.discard(self)
+        in_progress.discard(self)
         for mode in reversed(self._modes):
             mode.__exit__(kind, value, traceback)
         for dispatch in self.dispatches:
@@ -474,7 +282,7 @@ class Recording:
                 self.unseen(everywhere=True)
                 self.storages.written_unseen()
                 with torch._C.DisableTorchFunctionSubclass():
-                    self._rebound()
+                    rebind_all(self)
                 for name in self._optional:
                     lib.lp_mirror_leave(self.storages.mirror, name.encode())
                 self.storages.close()
@@ -483,7 +291,7 @@ class Recording:
                 self.trace = Trace(handle.value)
                 self.trace.rebound = tuple(self.rebound)
                 self.trace.unrecorded = tuple(dict.fromkeys(self.storages.unrecorded))
-                self.trace.initialised = tuple(name for name, tensor in self._declared.items()
+                self.trace.initialised = tuple(name for name, tensor in self.declared.items()
                                                if self.storages.number_of(tensor) in self.storages.initialised)
                 for what in self.trace.unrecorded:
                     warnings.warn(f"a write is not in the trace: {what}", stacklevel=2)

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import torch
 
-from ._operations import HANDLERS, aten, form_of, handles, in_memory_order, probe, refuse_all, run, tensors_of, write
+from ._moves import probe
+from ._operations import HANDLERS, aten, form_of, handles, in_memory_order, refuse_all, run, tensors_of
+from ._writes import write
 
 MAX, MIN, ADD, SUB, MUL, DIV, NEG, RECIPROCAL, SQRT, MAXIMUM, MINIMUM, ABS, WHERE, GREATER, EQUAL, EXP, LOG = (
     16, 17, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 44, 45, 96, 97)
