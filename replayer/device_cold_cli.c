@@ -22,9 +22,6 @@ int lp_cli_device_open(lp_cli_job *job, const char *name)
 {
     lp_error err;
     int64_t pinned = 0;
-    if (job->mode != LP_COLD || lp_cli_is_part(job))
-        return lp_cli_usage(job->cli, "--device %s takes --mode cold, and neither --tensor nor --ops so far",
-                            lp_cli_clean(name));
     if (!lp_cli_bytes(job->cli, "pinned", 0, &pinned))
         return LP_EXIT_USAGE;
     if (lp_cuda_device_open(&job->table, name, &err) != LP_OK)

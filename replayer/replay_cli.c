@@ -385,9 +385,10 @@ int lp_cli_replay(lp_cli *cli)
         exit_code = lp_cli_fail(cli, &err);
     if (exit_code == 0 && attaches && (job.rank_count != 1 || mode != LP_COLD))
         exit_code = lp_cli_usage(cli, "--attach takes one rank, and no mode but cold");
-    if (!is_cpu && mode != LP_COLD && mode != LP_META)
+    const bool is_whole = mode == LP_COLD && !lp_cli_is_part(&job); /* parts load into memory that is zero */
+    if (!is_cpu && mode != LP_META && !is_whole)
         job.session_device = device;
-    else if (exit_code == 0 && !is_cpu && mode == LP_COLD)
+    else if (exit_code == 0 && !is_cpu && is_whole)
         exit_code = lp_cli_device_open(&job, device);
     if (exit_code == 0)
         exit_code = run(&job);

@@ -75,7 +75,7 @@ int lp_cli_attach_rank(const lp_cli_job *job, int32_t rank, const char *path, lp
 /* 0 when what is attached is still what it was at `epoch`. */
 int lp_cli_attachment_held(const lp_cli_job *job, const lp_cli_load *load, int64_t epoch);
 
-/* Names the device of the loads that follow, after mode and tensor are known. 0, or an exit code. */
+/* Names the device of the cold loads of whole ranks that follow. 0, or an exit code. */
 int lp_cli_device_open(lp_cli_job *job, const char *name);
 void lp_cli_device_close(lp_cli_job *job);
 

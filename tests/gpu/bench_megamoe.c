@@ -3,8 +3,10 @@
  * Times lp_megamoe as one rank of eight-way expert parallelism sees it, against the read ceiling of the same run, and
  * checks a few tokens of each call against the reference. The L2 cache is flushed by reads before each launch.
  *
- *   bench_megamoe [formats] [shapes] [token counts] [launches] [tokens to check]
+ *   bench_megamoe [formats] [shapes] [token counts] [launches] [tokens to check] [format of a shared expert]
  *   bench_megamoe mxfp4,nvfp4 flash,pro 8,64,512 21 2
+ *
+ * A shared expert is as wide as the others. Its bytes and products count; tokens are not checked with it.
  */
 #include "gpu_testing.h"
 #include "kernels/megamoe.h"
@@ -36,6 +38,7 @@ typedef struct layer {
     uint8_t *host[LP_MOE_SLOTS];
     int64_t bytes[LP_MOE_SLOTS];
     float *alpha_host, *alpha; /* l1 [E, 2], l2 [E], activation scale [1] */
+    struct layer *shared;      /* the shared expert, or NULL */
 } layer;
 
 static char *flush_buffer, *ceiling_buffer, *sink;
@@ -141,8 +144,28 @@ static void make_layer(layer *l, const model *m, lp_moe_format format, int64_t m
     l->weights.l2_activation_scale = l->alpha + 3 * m->experts;
 }
 
+static void add_shared(layer *l, layer *shared, const model *m, lp_moe_format format)
+{
+    const model one = {m->name, 1, m->hidden, m->intermediate, 1};
+    make_layer(shared, &one, format, l->shape.max_tokens);
+    l->shared = shared;
+    l->weights.shared = &shared->weights;
+    l->shape.shared_intermediate = m->intermediate;
+    l->shape.shared_format = format;
+}
+
+static int64_t bytes_of(const layer *l)
+{
+    int64_t all = 0;
+    for (int slot = 0; slot < LP_MOE_SLOTS; slot++)
+        all += l->bytes[slot];
+    return all;
+}
+
 static void free_layer(layer *l)
 {
+    if (l->shared != NULL)
+        free_layer(l->shared);
     for (int slot = 0; slot < LP_MOE_SLOTS; slot++) {
         free(l->host[slot]);
         if (l->bytes[slot] > 0)
@@ -368,11 +391,10 @@ static void bench(layer *l, const char *name, const model *m, int64_t tokens, in
     const double seconds = timed(l, &c, launches, &ghz);
     CUDA(cudaMemcpy(c.y_host, c.y, (size_t)(tokens * m->hidden * 2), cudaMemcpyDeviceToHost));
     const bool same = memcmp(first, c.y_host, (size_t)(tokens * m->hidden * 2)) == 0;
-    int64_t all = 0;
-    for (int slot = 0; slot < LP_MOE_SLOTS; slot++)
-        all += l->bytes[slot];
-    const double bytes = (double)all / (double)m->experts * (double)c.hit;
-    const double flop = 6.0 * (double)(tokens * m->top_k) * (double)(m->hidden * m->intermediate);
+    const double bytes = (double)bytes_of(l) / (double)m->experts * (double)c.hit +
+                         (l->shared != NULL ? (double)bytes_of(l->shared) : 0.0);
+    const int64_t experts = m->top_k + (l->shared != NULL ? 1 : 0); /* of a token */
+    const double flop = 6.0 * (double)(tokens * experts) * (double)(m->hidden * m->intermediate);
     printf("%-5s %-5s %5lld tokens %3lld hit | %8.1f us %6.3f TB/s %.3f of reads %7.1f TFLOP/s | %.2f GHz | error %.1e "
            "worst row %.1e nan %lld%s\n",
            name, m->name, (long long)tokens, (long long)c.hit, seconds * 1e6, bytes / seconds * 1e-12,
@@ -381,6 +403,15 @@ static void bench(layer *l, const char *name, const model *m, int64_t tokens, in
     fflush(stdout);
     free(first);
     free_call(&c);
+}
+
+static lp_moe_format form_called(const char *name)
+{
+    for (size_t f = 0; f < sizeof forms / sizeof forms[0]; f++)
+        if (strcmp(forms[f].name, name) == 0)
+            return forms[f].format;
+    CHECK(false, "there is no format '%s'", name);
+    return 0;
 }
 
 /* The name of FP8 blocks whose sums may be coarse (lp_megamoe_shape.fast). */
@@ -396,6 +427,9 @@ int main(int argc, char **argv)
     if (argc > 5)
         to_check = atoi(argv[5]);
     to_check = to_check < 0 || to_check > CHECKED_MOST ? CHECKED_MOST : to_check;
+    const lp_moe_format shared_format = argc > 6 ? form_called(argv[6]) : 0;
+    if (shared_format != 0)
+        to_check = 0;
     need_gpu();
     CUDA(cudaEventCreate(&from));
     CUDA(cudaEventCreate(&to));
@@ -416,8 +450,10 @@ int main(int argc, char **argv)
             const bool usual = is_listed(formats, forms[f].name);
             if ((!usual && !fast) || !is_listed(shapes, models[m].name))
                 continue;
-            layer l;
+            layer l, shared;
             make_layer(&l, &models[m], forms[f].format, most);
+            if (shared_format != 0)
+                add_shared(&l, &shared, &models[m], shared_format);
             for (const char *at = counts; at != NULL; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
                 for (int i = usual ? 0 : 1; i <= (fast ? 1 : 0); i++) {
                     l.shape.fast = i == 1;

@@ -13,6 +13,8 @@ compare()
         replay_on_both "$1" --mode $mode -- -q --staging 64MiB --spill 64MiB
         replay_on_both "$1" --mode $mode -- -q
     done
+    replay_on_both "$1" --tensor '*.0.*' -- -q
+    replay_on_both "$1" --ops 0-2 -- -q
     replay_meta "$1"
     drop_generated "$1"
     echo "$1: equal in direct, layerwise and dummy mode"
