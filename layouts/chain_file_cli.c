@@ -5,8 +5,9 @@
  *
  * Where elements are wider than units (words of eight 4-bit codes), the last dimension of the file's tensor counts its
  * units, or the chain has one dimension more, for the units of an element. A tensor of one dimension more is a stack,
- * of experts say. The metadata of the result says the chain, the unit and the dtype and shape that it was made of,
- * which is all that the way back needs.
+ * of experts say. Any other number of dimensions is taken as the one that --shape gives. The metadata of the result
+ * says the chain, the unit, the dtype and shape that it was made of and, where that came from --shape, the shape in
+ * units, which is all that the way back needs.
  */
 #include "layouts/layout_cli.h"
 
@@ -33,8 +34,21 @@ static bool counts_words(const lp_chain *chain, int64_t ratio)
     return ratio > 1 && product == ratio;
 }
 
+/* Whether the tensor has as many units as the shape that was asked for. */
+static bool fills_shape(const lp_chain_request *request, int64_t ratio, int64_t ndim, const int64_t *dims)
+{
+    int64_t has = ratio, wanted = 1;
+    for (int64_t d = 0; d < ndim; d++)
+        if (!lp_mul(has, dims[d], &has))
+            return false;
+    for (int32_t d = 0; d < request->chain.ndim; d++)
+        if (!lp_mul(wanted, request->shape[d], &wanted))
+            return false;
+    return has == wanted;
+}
+
 /* The chain's source shape, in units, of a tensor. A tensor of one dimension more is a stack: *chain gets it too. Any
- * shape is a row to a chain of one dimension. */
+ * shape is a row to a chain of one dimension. One of other dimensions is taken as the shape that was asked for. */
 static lp_status units_of(const lp_chain_request *request, lp_dtype dtype, int64_t ndim, const int64_t *dims,
                           lp_chain *chain, int64_t shape[LP_CHAIN_DIMS], lp_error *err)
 {
@@ -47,9 +61,15 @@ static lp_status units_of(const lp_chain_request *request, lp_dtype dtype, int64
     if (bits % unit != 0)
         return lp_fail(err, LP_E_MISMATCH, "the chain moves units of %d bits, %s has %d", unit, lp_dtype_name(dtype),
                        bits);
-    if (ndim < 1 || (!flat && !stacked && ndim != wanted - words))
-        return lp_fail(err, LP_E_MISMATCH, "the tensor has shape %s, the chain takes %d dimensions",
-                       lp_layout_list_text(text, sizeof text, ndim, dims), (int)wanted);
+    const bool fits = ndim > 0 && (flat || stacked || ndim == wanted - words);
+    if (!fits && request->sized && fills_shape(request, ratio, ndim, dims)) {
+        memcpy(shape, request->shape, sizeof request->shape);
+        return LP_OK;
+    }
+    if (!fits)
+        return lp_fail(err, LP_E_MISMATCH, "the tensor has shape %s, the chain takes %d dimensions%s",
+                       lp_layout_list_text(text, sizeof text, ndim, dims), (int)wanted,
+                       request->sized ? " of another size" : ": '--shape' can say them");
     if (stacked)
         LP_TRY(lp_chain_stack(chain, "E", err));
     int64_t last = ratio;
@@ -102,7 +122,8 @@ static lp_status write_file(lp_outfile *file, json_t *metadata, const char *name
     return status;
 }
 
-static json_t *describe(const lp_chain_request *request, const lp_chain *used, const lp_checkpoint_tensor *t)
+static json_t *describe(const lp_chain_request *request, const lp_chain *used, const int64_t *units,
+                        const lp_checkpoint_tensor *t)
 {
     char chain[LP_CHAIN_TEXT_BYTES], shape[256], number[16], version[16];
     lp_chain_text(used, chain, sizeof chain);
@@ -110,6 +131,9 @@ static json_t *describe(const lp_chain_request *request, const lp_chain *used, c
     json_t *const m = json_pack("{s:s, s:s, s:s, s:s}", "loadplan.chain", chain, "loadplan.unit_bits", number,
                                 "loadplan.source_dtype", lp_dtype_name(t->dtype), "loadplan.source_shape",
                                 lp_layout_list_text(shape, sizeof shape, t->ndim, t->shape));
+    if (request->sized)
+        json_object_set_new(m, "loadplan.chain_shape",
+                            json_string(lp_layout_list_text(shape, sizeof shape, used->ndim, units)));
     if (request->known != NULL) {
         snprintf(version, sizeof version, "%d", (int)request->known->version);
         json_object_set_new(m, "loadplan.layout", json_string(request->known->id));
@@ -140,8 +164,8 @@ static lp_status apply(const lp_chain_request *request, const lp_checkpoint *ck,
         return lp_fail_memory(err);
     LP_TRY_GOTO(lp_layout_read_tensor(ck, platform, t, &in, err), free_out);
     LP_TRY_GOTO(lp_chain_apply(&form, request->unit_bits, in, out, err), free_in);
-    status =
-        write_file(file, describe(request, &chain, t), t->name, dtype, form.chain.out_ndim, out_shape, out, bytes, err);
+    status = write_file(file, describe(request, &chain, shape, t), t->name, dtype, form.chain.out_ndim, out_shape, out,
+                        bytes, err);
 free_in:
     lp_release(platform->alloc, in);
 free_out:
@@ -187,6 +211,30 @@ static lp_status made_of(const lp_checkpoint *ck, lp_dtype *dtype, int64_t *ndim
     return LP_OK;
 }
 
+/* Extents and the shape in units that the file was made with, where the request leaves them open. */
+static lp_status take_sizes(const lp_checkpoint *ck, lp_chain_request *request, lp_error *err)
+{
+    const char *const text = lp_layout_metadata(ck, "loadplan.chain_shape");
+    const char *const made = lp_layout_metadata(ck, "loadplan.chain");
+    lp_chain chain;
+    int64_t count;
+    if (made != NULL && lp_chain_parse(&chain, made, NULL) == LP_OK)
+        for (int32_t a = 0; a < chain.axes; a++)
+            if (chain.axis[a].extent != 0) /* another one is said later, with both chains */
+                (void)lp_chain_set(&request->chain, chain.axis[a].name, chain.axis[a].extent, NULL);
+    if (text == NULL || request->sized)
+        return LP_OK;
+    if (!parse_list(text, request->shape, &count))
+        return lp_fail(err, LP_E_FORMAT, "the file was made of the shape '%s', which is none", text);
+    if (count == request->chain.ndim + 1)
+        LP_TRY(lp_chain_stack(&request->chain, "E", err));
+    if (count != request->chain.ndim)
+        return lp_fail(err, LP_E_MISMATCH, "the file was made of the shape %s, the chain takes %d dimensions", text,
+                       (int)request->chain.ndim);
+    request->sized = true;
+    return LP_OK;
+}
+
 /* That the file was made by this chain. */
 static lp_status check_chain(const lp_checkpoint *ck, const lp_chain *used, lp_error *err)
 {
@@ -198,7 +246,7 @@ static lp_status check_chain(const lp_checkpoint *ck, const lp_chain *used, lp_e
     return LP_OK;
 }
 
-static lp_status undo(const lp_chain_request *request, const lp_checkpoint *ck, const lp_platform *platform,
+static lp_status undo(const lp_chain_request *asked, const lp_checkpoint *ck, const lp_platform *platform,
                       lp_outfile *file, lp_error *err)
 {
     const lp_checkpoint_tensor *t = NULL;
@@ -208,20 +256,22 @@ static lp_status undo(const lp_chain_request *request, const lp_checkpoint *ck, 
     lp_dtype dtype = LP_DTYPE_NONE;
     LP_TRY(find_tensor(ck, &t, err));
     LP_TRY(made_of(ck, &dtype, &ndim, dims, err));
-    LP_TRY(units_of(request, dtype, ndim, dims, &chain, shape, err));
+    lp_chain_request request = *asked;
+    LP_TRY(take_sizes(ck, &request, err));
+    LP_TRY(units_of(&request, dtype, ndim, dims, &chain, shape, err));
     LP_TRY(check_chain(ck, &chain, err));
     const lp_status resolved = lp_chain_resolve(&form, &chain, shape, true, err);
-    if (resolved != LP_OK || form.units * request->unit_bits != t->bytes * 8)
+    if (resolved != LP_OK || form.units * request.unit_bits != t->bytes * 8)
         return lp_fail(err, LP_E_MISMATCH, "tensor '%s' has %lld bytes, which is not what its metadata says", t->name,
                        (long long)t->bytes);
-    const int64_t bytes = form.source_units * request->unit_bits / 8;
+    const int64_t bytes = form.source_units * request.unit_bits / 8;
     unsigned char *in = NULL;
     lp_status status = LP_OK;
     unsigned char *const out = lp_allocate_zero(platform->alloc, (size_t)bytes);
     if (out == NULL)
         return lp_fail_memory(err);
     LP_TRY_GOTO(lp_layout_read_tensor(ck, platform, t, &in, err), free_out);
-    LP_TRY_GOTO(lp_chain_undo(&form, request->unit_bits, in, out, err), free_in);
+    LP_TRY_GOTO(lp_chain_undo(&form, request.unit_bits, in, out, err), free_in);
     status = write_file(file, NULL, t->name, dtype, ndim, dims, out, bytes, err);
 free_in:
     lp_release(platform->alloc, in);

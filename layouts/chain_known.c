@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Layouts of public kernels as chains. Each was written down from the public code or manual named in its last field;
- * tests/python/chain_numpy.py composes the same orders step by step from those.
+ * Layouts of public kernels as chains: scales, values of whole bytes, rows, and bytes and words of CPUs and other
+ * accelerators; codes of less than a byte, and packets, are in chain_known_codes.c. Each was written down from the
+ * public code or manual named in its last field; tests/python/chain_numpy.py composes the same orders step by step from
+ * those.
  *
  * K is the dimension of the products, N that of the results (M: rows of gate, then rows of up), G groups of K.
  */
@@ -12,7 +14,8 @@ static const lp_chain_known known[] = {
     /* ---- block scales, one byte each ---- */
     {"scale_128x4", 1, 8, true, "N(r a=4 i=32) K(c k=4) -> r c (i a k)",
      "block scales in tiles of 128 x 4, four rows 32 apart side by side",
-     "cuBLASLt VEC16_UE4M3 and VEC32_UE8M0, CUTLASS block-scaled (SM100, SM120), FlashInfer and TRT-LLM 128x4, torchao",
+     "cuBLASLt VEC16_UE4M3 and VEC32_UE8M0, CUTLASS block-scaled (SM100, SM120), FlashInfer and TRT-LLM 128x4, torchao, "
+     "triton_kernels GFX1250_SCALE",
      "cuBLAS manual, 1D block scaling factors layout; CUTLASS Sm1xxBlockScaledConfig; torchao to_blocked"},
     {"scale_8x4", 1, 8, true, "N(r i=8) K(c k=4) -> r c (i k)",
      "block scales in tiles of 8 x 4",
@@ -44,7 +47,7 @@ static const lp_chain_known known[] = {
      "DeepGEMM, utccp transpose of scale factors"},
     {"scale_aiter", 1, 8, true, "N(q p=8 b=2 i=16) K(c h=2 k=4) -> (q p) c (k i h b)",
      "UE8M0 scales in tiles of 32 x 8 by lane of an MFMA; rows padded to 256",
-     "AITER a4w4 (gfx950), hipBLASLt MX pre-swizzle",
+     "AITER a4w4 (gfx950), hipBLASLt MX pre-swizzle; triton_kernels CDNA4_SCALE (rows a multiple of 32)",
      "AITER e8m0_shuffle"},
     {"scale_aiter_gate_up", 1, 8, false, "M(p=2 n i=16) K(c h=2 k=4) -> n c (k i h p)",
      "scales of gate and up, a gate and an up byte side by side",
@@ -69,6 +72,14 @@ static const lp_chain_known known[] = {
      "AITER a16w4, gate and up interleaved",
      "AITER shuffle_weight_a16w4"},
 
+    /* ---- shared memory as TMA writes it, for copies in bulk ---- */
+    {"swizzle_128b", 1, 8, false, "N(r a=8) K(b c=8 v=16) -> b r (a c^a v)", "rows of 128 bytes, chunks of 16 turned by the row",
+     "wgmma and tcgen05 K-major tiles of 128 bytes, SWIZZLE_128B", "PTX ISA, swizzling modes; CUTLASS Swizzle<3,4,3>"},
+    {"swizzle_64b", 1, 8, false, "N(r a=4 s=2) K(b c=4 v=16) -> b r (a s c^a v)", "rows of 64 bytes, chunks of 16 turned by pairs of rows",
+     "wgmma and tcgen05 K-major tiles of 64 bytes, SWIZZLE_64B", "PTX ISA, swizzling modes; CUTLASS Swizzle<2,4,3>"},
+    {"swizzle_32b", 1, 8, false, "N(r a=2 s=4) K(b c=2 v=16) -> b r (a s c^a v)", "rows of 32 bytes, chunks of 16 turned by fours of rows",
+     "wgmma and tcgen05 K-major tiles of 32 bytes, SWIZZLE_32B", "PTX ISA, swizzling modes; CUTLASS Swizzle<1,4,3>"},
+
     /* ---- rows of gate and up, rows in the order of an epilogue ---- */
     {"gate_up_by_1", 1, 8, false, "M(p=2 b) K -> (b p) K", "a row of gate, its row of up",
      "gpt-oss, TRT-LLM gated activation (before the rows are shuffled)",
@@ -92,6 +103,13 @@ static const lp_chain_known known[] = {
      "TRT-LLM-gen, epilogue tiles of M a multiple of 128", "FlashInfer shuffle_matrix_a, srcToDstBlk32RowMap"},
     {"trtllm_gated_rows_32", 1, 8, false, "M(p=2 b i=8 o=2) K -> (b o p i) K", "gate_up_by_1, then trtllm_rows_32",
      "TRT-LLM-gen fused gated MoE", "FlashInfer reorder_rows_for_gated_act_gemm, shuffle_matrix_a"},
+    {"trtllm_up_gate_rows_32", 1, 8, false, "M(p=2 b i=8 o=2) K -> (b o ~p i) K", "up_gate, then trtllm_gated_rows_32",
+     "TRT-LLM-gen fused gated MoE, from w1, then w3", "vLLM, w3 before w1 for TRT-LLM-gen kernels; as trtllm_gated_rows_32"},
+    {"trtllm_scale_rows_32", 1, 8, false, "N(r a=4 i=8 p=4) K(c k=4) -> r c (p i a k)", "scales: trtllm_rows_32, then scale_128x4",
+     "TRT-LLM-gen, epilogue tiles of M a multiple of 128", "FlashInfer shuffle_matrix_sf_a"},
+    {"trtllm_scale_gated_rows_32", 1, 8, false, "M(p=2 r a=4 i=8 o=2) K(c k=4) -> r c (o p i a k)",
+     "scales: trtllm_gated_rows_32, then scale_128x4",
+     "TRT-LLM-gen fused gated MoE", "FlashInfer reorder_rows_for_gated_act_gemm, shuffle_matrix_sf_a"},
     {"block_major_k", 1, 8, false, "N K(b k=128) -> b N k", "128 bytes of K of all rows together",
      "TRT-LLM-gen BlockMajorK", "FlashInfer convert_to_block_layout"},
     {"rope_pairs_to_halves", 1, 16, false, "N(h d p=2) K -> (h p d) K",
@@ -100,75 +118,17 @@ static const lp_chain_known known[] = {
     {"rope_halves_to_pairs", 1, 16, false, "N(h p=2 d) K -> (h d p) K",
      "rows of a rotary head: halves become pairs side by side; --shape h=HEADS",
      "GGUF and GPT-J style rotary kernels", "llama.cpp convert_hf_to_gguf"},
+    {"qkv_groups", 1, 16, false, "R(g n d | g d | g d) K -> g (n d | d | d) K",
+     "query, key and value rows one behind the other become groups of query heads, a key head, a value head; --shape n=,d=",
+     "Megatron-LM and NeMo linear_qkv, InternLM2 wqkv, Falcon", "Megatron-LM, converters of linear_qkv"},
+    {"qkv_from_groups", 1, 16, false, "G R(n d | d | d) K -> (G n d | G d | G d) K",
+     "qkv_groups turned back; --shape d=",
+     "fused qkv of vLLM, SGLang and TRT-LLM", "Megatron-LM, converters of linear_qkv"},
+    {"qkvz_from_groups", 1, 16, false, "G R(d | d | n v | n v) K -> (G d | G d | G n v | G n v) K",
+     "query, key, value and gate rows of each key head become all of each kind; --shape d=,v=",
+     "kernels of Qwen3-Next's linear attention", "transformers Qwen3NextGatedDeltaNet, fix_query_key_value_ordering"},
     {"paged_key_16bit", 1, 16, false, "B T H D(d x=8) -> B H d T x", "keys of a page, 16 bytes of a token side by side",
      "vLLM paged attention, 16-bit keys", "vLLM reshape_and_cache"},
-
-    /* ---- 4-bit weights ---- */
-    {"gptq_int4", 1, 4, false, "K(b k=8) N -> b N k", "eight codes of a column in a word",
-     "GPTQ checkpoints (qweight)", "AutoGPTQ, GPTQModel pack"},
-    {"gptq_int8", 1, 8, false, "K(b k=4) N -> b N k", "four codes of a column in a word",
-     "GPTQ checkpoints of 8 bits", "AutoGPTQ, GPTQModel pack"},
-    {"awq_int4", 1, 4, false, "K N(b q=4 h=2) -> K b (h q)", "eight codes of a row in a word, even ones first",
-     "AWQ GEMM (qweight, qzeros)", "AutoAWQ order map 0 2 4 6 1 3 5 7"},
-    {"awq_gemv_fast", 1, 4, false, "N(n r=4) K(s d=2 a=4 b=4 p=2) -> n (s r d b p a)", "four rows by 64 columns, in words",
-     "llm-awq and AutoAWQ GEMVFast, HQQ FT", "llm-awq pack_intweight, interleave 4, kstride 64"},
-    {"exllama_int4", 1, 4, false, "B N k(q=4 h=2) -> B N (h q)", "words of gptq_int4, even codes first",
-     "ExLlama v2 and vLLM gptq kernels, after sorting by g_idx", "ExLlamaV2 shuffle_4bit_8"},
-    {"marlin_int4", 1, 4, false, "B(t r=2) N(n j=4 b=2 c=8) k(l=4 s=2) -> t (n c l j s b r)",
-     "words of gptq_int4 into tiles of 16 x 64 by lane of an mma",
-     "GPTQ-Marlin", "vLLM get_weight_perm(4), gptq_marlin_repack"},
-    {"marlin_int4_awq", 1, 4, false, "K(t r=2 l=4 s=2) W(n j=4 b=2) x(h=2 q=4) -> t (n q h l j s b r)",
-     "words of awq_int4 into tiles of 16 x 64 by lane of an mma",
-     "AWQ-Marlin", "vLLM get_weight_perm(4), awq_marlin_repack"},
-    {"marlin_fp4", 1, 4, false, "N(n j=4 b=2 c=8) K(t r=2 l=4 s=2) -> t (n c l j s b r)",
-     "packed FP4 rows into the tiles of marlin_int4",
-     "Marlin MXFP4 and NVFP4 weights", "vLLM prepare_fp4_layer_for_marlin"},
-    {"marlin_int8", 1, 8, false, "B(t r=2 u=2) N(n j=4 b=2 c=8) k(v=2 s=2) -> t (n c u v j b s r)",
-     "words of gptq_int8 into tiles of 16 x 64 by lane of an mma",
-     "GPTQ-Marlin of 8 bits", "vLLM get_weight_perm(8), gptq_marlin_repack"},
-    {"marlin_fp8", 1, 8, false, "N(n j=4 b=2 c=8) K(t r=2 u=2 v=2 s=2) -> t (n c u v j b s r)",
-     "FP8 rows into the tiles of marlin_int8",
-     "Marlin FP8 weights", "vLLM prepare_fp8_layer_for_marlin"},
-    {"marlin_scale", 1, 16, false, "G N(b j=8 i=8) -> G (b i j)", "scales of groups: 64 columns as a transposed 8 x 8",
-     "Marlin, more than one group", "vLLM get_scale_perms, scale_perm"},
-    {"marlin_scale_channel", 1, 16, false, "G N(b h=4 i=4 l=2) -> G (b i h l)", "scales of channels, and biases",
-     "Marlin, one group; bias", "vLLM get_scale_perms, scale_perm_single"},
-    {"marlin_scale_mxfp4", 1, 8, false, "N(b h=2 p=2 q=2 i=8) G -> G (b i h q p)",
-     "UE8M0 scales, transposed, marlin_scale, then 0 2 1 3 in every four",
-     "Marlin MXFP4 with 16-bit activations", "vLLM mxfp4_marlin_process_scales"},
-    {"marlin_zero_int4", 1, 4, false, "G N(b q=4 h=2 i=8) -> G (b i h q)", "zero points, one code a column",
-     "Marlin with zero points", "vLLM marlin_zero_points"},
-    {"tinygemm_int4_8", 1, 4, false, "N(n i=8) K(o p=4 t=2 r=2 l=4 s=2) -> n o (i l) (p s t r)",
-     "codes by lane of an mma, eight tiles of 16 columns",
-     "torch _weight_int4pack_mm, innerKTiles 8 (torchao tinygemm)", "torchao unpack_int4_packed"},
-    {"tinygemm_int4_4", 1, 4, false, "N(n i=8) K(o p=2 t=2 r=2 l=4 s=2) -> n o (i l) (p s t r)",
-     "codes by lane of an mma, four tiles of 16 columns",
-     "torch _weight_int4pack_mm, innerKTiles 4", "torchao unpack_int4_packed"},
-    {"tinygemm_int4_2", 1, 4, false, "N(n i=8) K(o t=2 r=2 l=4 s=2) -> n o (i l) (s t r)",
-     "codes by lane of an mma, two tiles of 16 columns",
-     "torch _weight_int4pack_mm, innerKTiles 2", "torchao unpack_int4_packed"},
-    {"int4pack_cpu_64", 1, 4, false, "N(n h=2 j=32) K -> n K (j h)", "64 rows: row j in the low half, j + 32 in the high",
-     "torch _weight_int4pack_mm_for_cpu, AVX-512", "PyTorch int4mm_kernel.cpp"},
-    {"int4pack_cpu_32", 1, 4, false, "N(n h=2 j=16) K -> n K (j h)", "32 rows: row j in the low half, j + 16 in the high",
-     "torch _weight_int4pack_mm_for_cpu, AVX2", "PyTorch int4mm_kernel.cpp"},
-    {"qserve_int4", 1, 4, false, "N(n a=2 b=2 i=8) K(c e=2 d=4 f=4) -> n c (i d e b f a)",
-     "32 x 32 codes by lane, rows 16 apart in one byte",
-     "QServe W4A8", "OmniServe W4A8 linear, from_linear"},
-    {"qserve_scale", 1, 8, false, "N(b j=4 i=8) G -> G (b i j)", "scales and zeros of groups, transposed, 32 columns as 8 x 4",
-     "QServe W4A8 by groups", "OmniServe W4A8 linear, from_linear"},
-    {"hqq_int4", 1, 4, false, "R(h=2 r) C -> r C ~h", "the first half of the rows in the high halves of bytes",
-     "HQQ 4 bits", "HQQ BitPack.pack_4bit_u8"},
-    {"high_nibble_first", 1, 4, false, "C(b h=2) -> b ~h", "the first code of a byte in its high half",
-     "bitsandbytes NF4 and FP4; torch's own input of _convert_weight_to_int4pack", "bitsandbytes quantize_4bit"},
-    {"triton_hopper_mxfp4", 1, 8, false, "N(m w=2 t=4 s=2) K(k a=4 b=2 c=4) -> (m t) (k s c a b w)",
-     "bytes of FP4 by lane of an mma; newer versions exchange bits inside words afterwards",
-     "triton_kernels HOPPER_VALUE, mma version 3, the bytes only", "triton_kernels HopperMXValueLayout"},
-
-    /* ---- 2:4 sparse ---- */
-    {"sparse_meta_16bit", 1, 16, false, "M(r e=8 d=2 c=2 b=2) C(c0 x=2) -> c0 (r c e b x d)", "metadata words of a 2:4 sparse matrix",
-     "CUTLASS SM80 sparse GEMM of 16-bit values, torch semi-structured, Sparse-Marlin", "CUTLASS reorder_meta, ColumnMajorInterleaved<2>"},
-    {"sparse_meta_32bit", 1, 32, false, "M(r e=8 d=2 c=2 b=2) C(c0 x=2) -> c0 (r c e b x d)", "metadata words of a 2:4 sparse matrix",
-     "CUTLASS SM80 sparse GEMM of 8-bit values, torch semi-structured", "CUTLASS reorder_meta, ColumnMajorInterleaved<2>"},
 
     /* ---- cuBLASLt's orders for INT8 ---- */
     {"cublaslt_col32", 1, 8, true, "R C(b c=32) -> b R c", "32 columns of all rows together",
@@ -182,6 +142,10 @@ static const lp_chain_known known[] = {
     {"vnni_16bit", 1, 16, true, "K(b k=2) N -> b N k",
      "pairs of K side by side", "AMX and AVX512_BF16 products", "oneDNN tags with inner 2a"},
     {"vnni_8bit", 1, 8, true, "K(b k=4) N -> b N k", "fours of K side by side", "AMX and VNNI products", "oneDNN tags with inner 4a"},
+    {"sglang_amx_16bit", 1, 16, false, "N(b i=32) K(k p=2) -> b k i p", "32 rows, pairs of K side by side",
+     "SGLang CPU products, BF16 and FP16", "SGLang convert_weight_packed, pack_vnni"},
+    {"sglang_amx_fp8", 1, 8, false, "N(b i=32) K(k p=2) -> b k i p", "32 rows, pairs of K side by side",
+     "SGLang CPU products, FP8", "SGLang convert_weight_packed, pack_vnni"},
     {"onednn_BA16a64b2a", 1, 16, true, "K(t s=16 k=2) N(n c=64) -> n t (s c k)",
      "tiles of 32 x 64, pairs of K", "oneDNN matmul weights, BF16", "oneDNN format tags"},
     {"onednn_BA16a64b4a", 1, 8, true, "K(t s=16 k=4) N(n c=64) -> n t (s c k)",
@@ -205,20 +169,24 @@ static const lp_chain_known known[] = {
 };
 /* clang-format on */
 
+enum { HERE = sizeof known / sizeof known[0] };
+
 int32_t lp_chain_known_count(void)
 {
-    return (int32_t)(sizeof known / sizeof known[0]);
+    return HERE + lp_chains_of_codes.count;
 }
 
 const lp_chain_known *lp_chain_known_at(int32_t index)
 {
-    return index < 0 || index >= lp_chain_known_count() ? NULL : &known[index];
+    if (index < 0 || index >= lp_chain_known_count())
+        return NULL;
+    return index < HERE ? &known[index] : &lp_chains_of_codes.chain[index - HERE];
 }
 
 const lp_chain_known *lp_chain_known_find(const char *id)
 {
     for (int32_t i = 0; i < lp_chain_known_count(); i++)
-        if (strcmp(known[i].id, id) == 0)
-            return &known[i];
+        if (strcmp(lp_chain_known_at(i)->id, id) == 0)
+            return lp_chain_known_at(i);
     return NULL;
 }

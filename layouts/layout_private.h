@@ -74,6 +74,13 @@ int32_t lp_layout_axis_of(const lp_layout *layout, lp_axis_role role);
 
 /* ---- chains ---- */
 
+typedef struct lp_chain_list {
+    const lp_chain_known *chain;
+    int32_t count;
+} lp_chain_list;
+
+extern const lp_chain_list lp_chains_of_codes; /* the second half of the table */
+
 /* Index of the axis of that name, or -1. */
 int32_t lp_chain_axis_named(const lp_chain *chain, const char *name);
 

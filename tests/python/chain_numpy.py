@@ -10,6 +10,7 @@ and `--inverse` must give the data back. Results that are no permutation of whol
 import argparse
 import json
 import pathlib
+import re
 import struct
 import subprocess
 import sys
@@ -95,6 +96,22 @@ def aiter_scale_gate_up(x):
     return place(x, (1, 1), offset)
 
 
+def trtllm_scale(rows):
+    """Rows shuffled first, as for the weights, then the tiles."""
+    return lambda x: tiles_128x4(rows(x))
+
+
+# ---- shared memory ----
+
+def swizzle(x, width, bits):
+    """The lowest `bits` of the chunk's number, exclusive-or'ed with the bits of the address from 128 on."""
+    out = np.empty(x.size, x.dtype)
+    for i, j in np.ndindex(x.shape):
+        address = j // width * width * len(x) + i * width + j % width
+        out[address ^ (address >> 3 & ((1 << bits) - 1) << 4)] = x[i, j]
+    return out
+
+
 # ---- matrix cores of AMD ----
 
 def aiter_weight(x, columns, lane):
@@ -154,6 +171,19 @@ def rope_pairs(x, heads):
     return np.array(out)
 
 
+def qkv_groups(x, heads, width):
+    """Rows of all query heads, all key heads, all value heads; `heads` queries for each key."""
+    groups = len(x) // ((heads + 2) * width)
+    query, key, value = np.split(x, [groups * heads * width, groups * (heads + 1) * width])
+    return np.concatenate([part[g * rows:(g + 1) * rows] for g in range(groups)
+                           for part, rows in ((query, heads * width), (key, width), (value, width))])
+
+
+def from_groups(x, *widths):
+    ends = np.cumsum(widths)
+    return np.concatenate([x[:, end - width:end].reshape(-1, x.shape[2]) for end, width in zip(ends, widths)])
+
+
 def paged_key(x):
     b, t, h, d = x.shape
     out = np.empty((b, h, d // 8, t, 8), x.dtype)
@@ -191,6 +221,32 @@ def marlin(codes, bits):
     k, n = codes.shape
     tiles = codes.reshape(k // 16, 16, n // 16, 16).transpose(0, 2, 1, 3).reshape(-1, 1024)
     return tiles[:, marlin_perm(bits)].ravel()
+
+
+def marlin_a8(codes, bits):
+    """codes [K, N] for 8-bit activations: tiles of 32 x 16 side by side, two of them permuted together."""
+    k, n = codes.shape
+    perm = []
+    for lane in range(32):
+        one = [16 * (4 * (lane % 4) + 16 * high + low) + lane // 4 + 8 * block
+               for block in (0, 1) for high in (0, 1) for low in range(4)]
+        for j in range(2):
+            perm += [p + 512 * j for p in one]
+    if bits == 4:
+        perm = [perm[g + i] for g in range(0, len(perm), 8) for i in (0, 4, 1, 5, 2, 6, 3, 7)]
+    tiles = codes.reshape(k // 32, 32, n // 16, 16).transpose(0, 2, 1, 3).reshape(-1, 1024)
+    return tiles[:, perm].ravel()
+
+
+def allspark(x):
+    """What each thread reads and writes: 4 rows of 16 bytes in, 8 rows of 8 bytes out."""
+    x = pad(x, 16, 32)
+    k, n = x.shape
+    out = np.full((n // 4, k * 4), PADDING - 1)
+    for tile, block, lane, i, j in np.ndindex(k // 16, n // 32, 8, 4, 16):
+        row = tile * 16 + lane // 2 * 2 + i // 2 * 8 + i % 2
+        out[block * 8 + j % 8, tile * 64 + lane * 8 + i + j // 8 * 4] = x[row, block * 32 + lane % 2 * 16 + j]
+    return out
 
 
 def codes_of_gptq(words):
@@ -243,6 +299,82 @@ def qserve(x):
 def hqq(x):
     high, low = np.split(x, 2)
     return np.stack([low, high], axis=-1)
+
+
+def exllama_2bit(words):
+    """Even codes into the lower half of a word, odd ones into the upper."""
+    return np.concatenate([words[..., 0::2], words[..., 1::2]], axis=-1)
+
+
+def hqq_bits(x, parts):
+    """The first part of the rows in the highest bits."""
+    return np.stack(np.split(x, parts)[::-1], axis=-1)
+
+
+def bitnet(x):
+    out = np.empty((len(x), x.shape[1] // 128, 32, 4), x.dtype)
+    for i, j in np.ndindex(x.shape):
+        group, position = j % 128 // 32, j % 32
+        out[i, j // 128, position, (6 - 2 * group) // 2] = x[i, j]
+    return out
+
+
+def fp6(bits):
+    """bits [M, K, 6], the highest first. Threads collect their codes, split into 2 and 4 bits; words hold their bytes
+    turned round, and then the fragments are put into the kernel's order, counted from the highest bit."""
+    m, k, _ = bits.shape
+    segments = {2: [[] for _ in range(32)], 4: [[] for _ in range(32)]}
+    for i, j, block in np.ndindex(m // 64, k // 16, 4):
+        row, column = i * 64 + block * 16, j * 16
+        for line, thread in np.ndindex(8, 4):
+            for code in range(8):
+                corner = code // 2
+                at = bits[row + line + corner % 2 * 8, column + corner // 2 * 8 + thread * 2 + code % 2]
+                segments[2][line * 4 + thread] += [at[:2]]
+                segments[4][line * 4 + thread] += [at[2:]]
+    orders = {2: [2, 6, 10, 14, 4, 8, 12, 16, 1, 5, 9, 13, 3, 7, 11, 15], 4: [2, 6, 4, 8, 1, 5, 3, 7]}
+    out = []
+    for width in (2, 4):
+        order = orders[width]
+        for word in range(0, len(segments[width][0]), len(order)):
+            for thread in range(32):
+                fragments = segments[width][thread][word:word + len(order)]
+                from_highest = np.concatenate([fragments[o - 1] for o in order])
+                out += list(from_highest[::-1])
+    return np.array(out)
+
+
+def hopper_bits(x):
+    """Four bytes: the low codes go to the lower 16 bits, the high ones to the upper, as the shifts of the kernel say."""
+    out = np.empty((len(x) // 32, 32), x.dtype)
+    for word, byte, half, bit in np.ndindex(len(x) // 32, 4, 2, 4):
+        if byte < 3:
+            to = (15 if bit == 3 else 6 + bit) - 3 * byte
+        else:
+            to = (13, 10, 11, 14)[bit]
+        out[word, 16 * half + to] = x[word * 32 + byte * 8 + half * 4 + bit]
+    return out
+
+
+def packets(x, rows, head, chunk):
+    """What the first `head` bytes of `rows` blocks, then their other bytes in turns of `chunk`, make."""
+    out = []
+    for r in range(0, len(x), rows):
+        for b in range(x.shape[1]):
+            block = x[r:r + rows, b]
+            out += list(block[:, :head].ravel())
+            for at in range(head, x.shape[2], chunk):
+                out += [v for row in block for v in row[at:at + chunk]]
+    return np.array(out)
+
+
+def indexer(x):
+    return np.concatenate([part for page in np.split(x, len(x) // 64) for part in (page[:, :128].ravel(), page[:, 128:].ravel())])
+
+
+def triton_blackwell(x):
+    x = pad(x, 256, 128)
+    return np.concatenate([x[n:n + 256, k:k + 64].ravel() for k in range(0, x.shape[1], 64) for n in range(0, len(x), 256)])
 
 
 def triton_hopper(x):
@@ -324,6 +456,17 @@ ORDERS = {
     "trtllm_rows_16": (lambda x: scatter_rows(x, ROWS_16), (48, 3)),
     "trtllm_rows_32": (lambda x: scatter_rows(x, ROWS_32), (96, 3)),
     "trtllm_gated_rows_32": (lambda x: scatter_rows(gate_up(1)(x), ROWS_32), (96, 3)),
+    "trtllm_up_gate_rows_32": (lambda x: scatter_rows(gate_up(1)(np.concatenate(np.split(x, 2)[::-1])), ROWS_32), (96, 3)),
+    "trtllm_scale_rows_32": (trtllm_scale(lambda x: scatter_rows(x, ROWS_32)), (384, 12)),
+    "trtllm_scale_gated_rows_32": (trtllm_scale(lambda x: scatter_rows(gate_up(1)(x), ROWS_32)), (384, 12)),
+    "swizzle_128b": (lambda x: swizzle(x, 128, 3), (24, 384)),
+    "swizzle_64b": (lambda x: swizzle(x, 64, 2), (24, 192)),
+    "swizzle_32b": (lambda x: swizzle(x, 32, 1), (24, 96)),
+    "qkv_groups": (lambda x: qkv_groups(x, 4, 6), {"n": 4, "d": 6}, (108, 5)),
+    "qkv_from_groups": (lambda x: from_groups(x, 24, 6, 6), {"d": 6}, (3, 36, 5)),
+    "qkvz_from_groups": (lambda x: from_groups(x, 6, 6, 8, 8), {"d": 6, "v": 4}, (3, 28, 5)),
+    "sglang_amx_16bit": (lambda x: np.array([vnni(b.T, 2) for b in np.split(x, 3)]), (96, 6)),
+    "sglang_amx_fp8": (lambda x: np.array([vnni(b.T, 2) for b in np.split(x, 3)]), (96, 6)),
     "block_major_k": (block_major_k, (6, 384)),
     "rope_pairs_to_halves": (lambda x: rope_halves(x, 3), (48, 5), {"h": 3}),
     "rope_halves_to_pairs": (lambda x: rope_pairs(x, 3), (48, 5), {"h": 3}),
@@ -338,6 +481,13 @@ ORDERS = {
     "marlin_fp4": (lambda x: marlin(x.T, 4), (192, 48)),
     "marlin_int8": (lambda x: marlin(codes_of_gptq(x), 8), (12, 192, 4)),
     "marlin_fp8": (lambda x: marlin(x.T, 8), (192, 48)),
+    "marlin_int4_a8": (lambda x: marlin_a8(codes_of_gptq(x), 4), (12, 96, 8)),
+    "marlin_fp4_a8": (lambda x: marlin_a8(x.T, 4), (96, 96)),
+    "marlin_int8_a8": (lambda x: marlin_a8(codes_of_gptq(x), 8), (24, 96, 4)),
+    "marlin_zero_int4_a8": (lambda x: gather_columns(x, SCALE_PERM), (3, 192)),
+    "marlin_zero_int8": (lambda x: gather_columns(gather_columns(x, SCALE_PERM), [0, 2, 1, 3]), (3, 192)),
+    "allspark_int8": (allspark, (48, 96), (16, 48)),
+    "allspark_scale": (lambda x: place(x, (32,), lambda j, s: j // 32 * 32 + j % 8 * 4 + j % 32 // 8), (96,), (40,)),
     "marlin_scale": (lambda x: gather_columns(x, SCALE_PERM), (3, 192)),
     "marlin_scale_channel": (lambda x: gather_columns(x, SCALE_PERM_SINGLE), (1, 96), (2, 64)),
     "marlin_scale_mxfp4": (lambda x: gather_columns(gather_columns(x.T, SCALE_PERM), [0, 2, 1, 3]), (192, 5)),
@@ -350,6 +500,21 @@ ORDERS = {
     "qserve_int4": (qserve, (96, 160)),
     "qserve_scale": (lambda x: gather_columns(x.T, [i % 4 * 8 + i // 4 for i in range(32)]), (96, 5)),
     "hqq_int4": (hqq, (12, 6)),
+    "hqq_int2": (lambda x: hqq_bits(x, 4), (12, 8)),
+    "hqq_int1": (lambda x: hqq_bits(x, 8), (24, 8)),
+    "exllama_int2": (exllama_2bit, (3, 5, 16)),
+    "bitnet_i2_s": (bitnet, (3, 384)),
+    "high_bit_first": (lambda x: x.reshape(-1, 8)[:, ::-1], (72,)),
+    "fp6_llm": (fp6, (128, 64, 6)),
+    "triton_hopper_bits": (hopper_bits, (96,)),
+    "triton_blackwell_mxfp4": (triton_blackwell, (512, 256), (300, 100)),
+    "gguf_q8_0_4x4": (lambda x: packets(x, 4, 2, 4), (12, 3, 34)),
+    "gguf_q8_0_4x8": (lambda x: packets(x, 4, 2, 8), (12, 3, 34)),
+    "gguf_iq4_nl_4x4": (lambda x: packets(x, 4, 2, 4), (12, 3, 18)),
+    "gguf_iq4_nl_8x8": (lambda x: packets(x, 8, 2, 8), (24, 3, 18)),
+    "gguf_mxfp4_4x4": (lambda x: packets(x, 4, 1, 4), (12, 3, 17)),
+    "gguf_mxfp4_8x8": (lambda x: packets(x, 8, 1, 8), (24, 3, 17)),
+    "indexer_key_cache": (indexer, (192, 132)),
     "high_nibble_first": (lambda x: x.reshape(-1, 2)[:, ::-1], (34,)),
     "triton_hopper_mxfp4": (triton_hopper, (48, 96)),
     "sparse_meta_16bit": (sparse_meta, (192, 6)),
@@ -375,8 +540,8 @@ ORDERS = {
 # ---- files ----
 
 def write_safetensors(path, dtype, shape, *raws):
-    """Tensors t0, t1, ... of one dtype and shape."""
-    header = {f"t{i}": {"dtype": dtype, "shape": list(shape), "data_offsets": [i * len(raw), (i + 1) * len(raw)]}
+    """Tensors t00, t01, ... of one dtype and shape."""
+    header = {f"t{i:02}": {"dtype": dtype, "shape": list(shape), "data_offsets": [i * len(raw), (i + 1) * len(raw)]}
               for i, raw in enumerate(raws)}
     text = json.dumps(header).encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(raws))
@@ -386,24 +551,56 @@ def read_safetensors(path):
     blob = path.read_bytes()
     (length,) = struct.unpack("<Q", blob[:8])
     header = json.loads(blob[8:8 + length])
-    return header.get("__metadata__", {}), header["t0"], blob[8 + length:]
+    return header.get("__metadata__", {}), header["t00"], blob[8 + length:]
 
 
-def nibbles(values):
-    """Two codes a byte, the first in the low half."""
-    return (values[0::2] | values[1::2] << 4).astype(np.uint8).tobytes()
+def pack_codes(values, bits):
+    """Several codes a byte, the first in the lowest bits."""
+    codes = np.asarray(values).reshape(-1, 8 // bits)
+    return sum(codes[:, i] << bits * i for i in range(8 // bits)).astype(np.uint8).tobytes()
+
+
+class List:
+    """The steps of a listed axis, read from the chain's text: what the formulas call by the axis's name."""
+
+    def __init__(self, steps):
+        self.steps = np.array(steps)
+
+    def __getitem__(self, at):
+        return self.steps[at]
+
+    def index(self, step):
+        return np.argsort(self.steps)[step]
+
+
+def clauses(text):
+    """The formula, or the formulas of several parts with the condition of each."""
+    return [part.split(": ") if ": " in part else ["True", part] for part in text.split("; ")]
+
+
+def calculate(text, names):
+    return eval(text.replace("/", "//"), {}, names)
 
 
 def check_formula(name, info, expected):
     """The printed formulas, for every element and every place."""
-    names = [part.split(" = ")[0] for part in info["inverse"].split(", ")]
+    lists = {axis: List(list(map(int, steps.split()))) for axis, steps in re.findall(r"(\w+)\[([\d ]+)\]", info["chain"])}
+    names = [part.split(" = ")[0] for part in clauses(info["inverse"])[0][1].split(", ")]
     indices = dict(zip(names, np.indices(info["shape"])))
-    off = eval(info["forward"].split(" = ")[1].replace("/", "//"), {}, indices) + 0 * indices[names[0]]
+    off = np.full(info["shape"], -1)
+    for condition, formula in clauses(info["forward"]):
+        here = (off == -1) & calculate(condition, indices)
+        off = np.where(here, calculate(formula.split(" = ")[1], {**indices, **lists}), off)
     real = expected != PADDING
     assert info["units"] == expected.size and (expected[off] == np.arange(off.size).reshape(off.shape)).all(), name
-    for part, dimension in zip(info["inverse"].split(", "), range(len(names))):
-        seen = eval(part.split(" = ")[1].replace("/", "//"), {}, {"off": np.arange(expected.size)}) + 0 * expected
-        assert (seen[real] == np.unravel_index(expected[real], info["shape"])[dimension]).all(), f"{name}: {part}"
+    places, left = {"off": np.arange(expected.size)}, np.ones(expected.size, bool)
+    for condition, formulas in clauses(info["inverse"]):
+        here = left & calculate(condition, places)
+        left &= ~here
+        for part, dimension in zip(formulas.split(", "), range(len(names))):
+            seen = calculate(part.split(" = ")[1], {**places, **lists}) + 0 * expected
+            assert (seen[here & real] == np.unravel_index(expected[here & real], info["shape"])[dimension]).all(), f"{name}: {part}"
+    assert not left.any(), name
 
 
 def check(loadplan, folder, row, order, shape, axes, rng):
@@ -423,17 +620,19 @@ def check(loadplan, folder, row, order, shape, axes, rng):
     before, after, back = (folder / f"{name}.{what}" for what in ("in", "out", "back"))
     write_safetensors(before, "I32", [expected.size], expected.astype("<i4").tobytes())
     assert run("--identify", before) == "the same\n", name
-    pack = nibbles if bits == 4 else lambda values: values.astype(f"<u{bits // 8}").tobytes()
+    pack = (lambda values: pack_codes(values, bits)) if bits < 8 else lambda values: values.astype(f"<u{bits // 8}").tobytes()
     planes = [pack(expected >> shift & 2**bits - 1) for shift in range(0, int(source.size - 1).bit_length() or 1, bits)]
     write_safetensors(before, "U8", [len(planes[0])], *planes)
     assert run("--identify", before) == "the same\n", f"{name}: by units"
 
     values = rng.integers(0, 2**bits, source.size, np.uint64)
     moved = np.where(real, values[expected], 0)
-    if bits == 4:
-        dtype, dims, raw, wanted = "U8", [*shape[:-1], shape[-1] // 2], pack(values), pack(moved)
-        if len(shape) == 3 and shape[-1] == 8:  # words
+    if bits < 8:
+        dtype, dims, raw, wanted = "U8", [*shape[:-1], shape[-1] * bits // 8], pack(values), pack(moved)
+        if len(shape) == 3 and shape[-1] * bits == 32:  # words
             dtype, dims = "I32", shape[:-1]
+        elif len(shape) == 3 and shape[-1] * bits < 8:  # rows of a bit stream
+            dims = [shape[0], shape[1] * shape[2] * bits // 8]
     else:
         dtype, dims, raw, wanted = f"U{bits}", shape, pack(values), pack(moved)
     write_safetensors(before, dtype, dims, raw)
@@ -455,7 +654,8 @@ def main():
     listing = json.loads(subprocess.run([loadplan, "layout", "--format=json"], check=True, capture_output=True).stdout)
     rows = listing["chains"]
     described = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "layouts.md").read_text()
-    missing = [row["id"] for row in rows if f"| {row['id']} | " not in described or f"`{row['chain']}`" not in described]
+    missing = [row["id"] for row in rows if f"| {row['id']} | " not in described or
+               "`{}`".format(row["chain"].replace("|", "\\|")) not in described]
     assert not missing, f"docs/layouts.md does not list {missing} as they are"
     assert sorted(ORDERS) == sorted(row["id"] for row in rows), "orders and table differ"
     rng = np.random.default_rng(SEED)

@@ -36,7 +36,6 @@ tail -c 12 swapped.safetensors | od -An -tx1
 loadplan layout high_nibble_first --apply swapped.safetensors --inverse -o back.safetensors -q -f
 loadplan info back.safetensors
 cmp <(tail -c 12 flat.safetensors) <(tail -c 12 back.safetensors)
-test ! -e x
 
 # Packets of a scale and codes, and bits.
 make packets.safetensors U8 blocks:8x3x18
@@ -47,3 +46,18 @@ cmp <(tail -c 432 packets.safetensors) <(tail -c 432 back2.safetensors)
 loadplan layout --chain 'C(b h=8) -> b ~h' --unit 1 --apply flat.safetensors -o bits.safetensors -q
 tail -c 12 bits.safetensors | od -An -tx1
 loadplan layout --chain 'C(b h=3) -> b ~h' --unit 1 --apply flat.safetensors -o bits.safetensors -f || echo "exit $?" >&2
+
+# Blocks in a tensor of bytes of another shape, which --shape gives; the way back knows it, and open extents too.
+make blocks.safetensors U8 blocks:8x102
+loadplan layout gguf_q8_0_4x4 --apply blocks.safetensors -o x || echo "exit $?" >&2
+loadplan layout gguf_q8_0_4x4 --shape N=8,B=4,P=34 --apply blocks.safetensors -o x || echo "exit $?" >&2
+loadplan layout gguf_q8_0_4x4 --shape N=8,B=3,P=34 --apply blocks.safetensors -o repacked.safetensors -q
+loadplan info repacked.safetensors
+loadplan layout gguf_q8_0_4x4 --apply repacked.safetensors --inverse -o back3.safetensors -q
+cmp <(tail -c 816 blocks.safetensors) <(tail -c 816 back3.safetensors)
+make qkv.safetensors U8 rows:36x5
+loadplan layout qkv_groups --unit 8 --apply qkv.safetensors -o x || echo "exit $?" >&2
+loadplan layout qkv_groups --unit 8 --shape R=36,K=5,n=4,d=2 --apply qkv.safetensors -o groups.safetensors -q
+loadplan layout qkv_groups --unit 8 --apply groups.safetensors --inverse -o back4.safetensors -q
+cmp <(tail -c 180 qkv.safetensors) <(tail -c 180 back4.safetensors)
+test ! -e x
