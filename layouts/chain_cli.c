@@ -208,10 +208,28 @@ static int chain_request(lp_cli *cli, lp_chain_request *out, const lp_chain_know
     return lp_chain_sizes(cli, out, sizes);
 }
 
+/* The chain of --compare: a name or a text, at the same shape. Its unit is that of its table, or of the first one. */
+static int run_compare(lp_cli *cli, const lp_chain_request *request, const char *text, bool json)
+{
+    const lp_chain_known *const known = lp_chain_known_find(text);
+    lp_chain_request with;
+    if (!request->sized)
+        return lp_cli_usage(cli, "'--compare' needs '--shape' with all dimensions of the source");
+    if (known == NULL && strstr(text, "->") == NULL)
+        return lp_cli_usage(cli, "unknown chain '%s'; 'loadplan layout' lists them", lp_cli_clean(text));
+    const int code = chain_request(cli, &with, known, known != NULL ? NULL : text);
+    if (code != 0)
+        return code;
+    with.unit_bits = known != NULL ? known->unit_bits : request->unit_bits;
+    if (!with.sized)
+        return lp_cli_usage(cli, "'%s' takes another shape", lp_cli_clean(text));
+    return lp_chain_compare(cli, request, &with, json);
+}
+
 int lp_chain_run(lp_cli *cli, const lp_chain_known *known, const char *text)
 {
     const char *const in = lp_cli_text(cli, "apply", NULL), *const out = lp_cli_text(cli, "output", NULL);
-    const char *const record = lp_cli_text(cli, "identify", NULL);
+    const char *const record = lp_cli_text(cli, "identify", NULL), *const other = lp_cli_text(cli, "compare", NULL);
     const char *const format = lp_cli_text(cli, "format", "text");
     const bool json = strcmp(format, "json") == 0, inverse = lp_cli_flag(cli, "inverse", false);
     const bool force = lp_cli_flag(cli, "force", false);
@@ -227,12 +245,19 @@ int lp_chain_run(lp_cli *cli, const lp_chain_known *known, const char *text)
         return lp_cli_usage(cli, "'--inverse' needs '--apply'");
     if (in != NULL && out == NULL)
         return lp_cli_usage(cli, "'--apply' needs '-o FILE'");
+    if (other != NULL && (in != NULL || record != NULL || request.chain.axes == 0))
+        return lp_cli_usage(cli, "'--compare' takes the name of a layout, or '--chain', and '--shape'");
     if (in != NULL)
         return lp_chain_transform_file(cli, &request, in, out, force, inverse);
     code = out == NULL ? 0 : lp_cli_open_output(cli, out, force);
     if (code != 0)
         return code;
-    code = record != NULL ? lp_chain_identify_file(cli, &request, record, json) : lp_chain_show(cli, &request, json);
+    if (record != NULL)
+        code = lp_chain_identify_file(cli, &request, record, json);
+    else if (other != NULL)
+        code = run_compare(cli, &request, other, json);
+    else
+        code = lp_chain_show(cli, &request, json);
     const int close_code = lp_cli_close_output(cli);
     return code != 0 ? code : close_code;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `loadplan layout --identify`: which chain a recorded permutation is.
+ * `loadplan layout --identify`: which chain a recorded permutation is; `--compare`: whether two chains are the same.
  *
  * The file holds what somebody's transform made of 0, 1, 2, ...: one tensor of 32- or 64-bit integers, whose elements
  * are source indices, or, for transforms that take bytes or packed codes only, several tensors of equal size, sorted by
@@ -123,15 +123,24 @@ static int fail_identify(lp_cli *cli, const lp_chain_request *request, const lp_
     return lp_cli_fail(cli, err);
 }
 
-/* The first place where the chain has another source element; -1: none. */
+/* The element of the source that the chain puts at a place; -1: padding. */
+static int64_t element_at(const lp_chain_form *form, int64_t at)
+{
+    int64_t index[LP_CHAIN_DIMS], flat = 0;
+    if (!lp_chain_origin(form, at, index))
+        return -1;
+    for (int32_t d = 0; d < form->chain.ndim; d++)
+        flat = flat * form->shape[d] + index[d];
+    return flat;
+}
+
+/* The first place where the chain has another source element; -1: none. What a file has where the chain has padding is
+ * not looked at. */
 static int64_t first_difference(const lp_chain_form *form, const int64_t *place, int64_t count)
 {
     for (int64_t k = 0; k < count; k++) {
-        int64_t index[LP_CHAIN_DIMS], flat = 0;
-        const bool padding = !lp_chain_origin(form, k, index);
-        for (int32_t d = 0; d < form->chain.ndim && !padding; d++)
-            flat = flat * form->shape[d] + index[d];
-        if (!padding && flat != place[k])
+        const int64_t element = element_at(form, k);
+        if (element >= 0 && element != place[k])
             return k;
     }
     return -1;
@@ -165,17 +174,6 @@ static int report(lp_cli *cli, const lp_chain *chain, json_t *like, bool json)
         fprintf(cli->out, "  at this shape the same as %s\n", json_string_value(json_array_get(like, i)));
     json_decref(like);
     return LP_EXIT_DONE;
-}
-
-/* The element of the source that the chain puts at a place; -1: padding. */
-static int64_t element_at(const lp_chain_form *form, int64_t at)
-{
-    int64_t index[LP_CHAIN_DIMS], flat = 0;
-    if (!lp_chain_origin(form, at, index))
-        return -1;
-    for (int32_t d = 0; d < form->chain.ndim; d++)
-        flat = flat * form->shape[d] + index[d];
-    return flat;
 }
 
 static bool compare_json(lp_cli *cli, const lp_chain_form *form, const int64_t *place, int64_t count, int64_t at)
@@ -236,4 +234,50 @@ int lp_chain_identify_file(lp_cli *cli, const lp_chain_request *request, const c
         code = report(cli, &found, known_like(&found, request->shape, place, count), json);
     lp_release(platform.alloc, place);
     return code;
+}
+
+/* ---- two chains ---- */
+
+static int put_comparison(lp_cli *cli, const lp_chain_form *one, const lp_chain_form *other, int64_t at, bool json)
+{
+    const bool same = one->units == other->units && at < 0;
+    if (json) {
+        json_t *const root = json_pack("{s:i, s:b, s:I, s:I}", "format", 1, "same", same, "chain_places",
+                                       (json_int_t)one->units, "other_places", (json_int_t)other->units);
+        if (at >= 0)
+            json_object_update_new(root, json_pack("{s:I, s:I, s:I}", "place", (json_int_t)at, "chain_element",
+                                                   (json_int_t)element_at(one, at), "other_element",
+                                                   (json_int_t)element_at(other, at)));
+        if (!lp_cli_json(cli, root))
+            return LP_EXIT_ENVIRONMENT;
+    } else if (same) {
+        fprintf(cli->out, "the same\n");
+    } else if (at < 0) {
+        fprintf(cli->out, "not the same: one has %" PRId64 " places, the other %" PRId64 "\n", one->units,
+                other->units);
+    } else {
+        fprintf(cli->out, "not the same: at place %" PRId64 " one has element %" PRId64 ", the other %" PRId64 "\n", at,
+                element_at(one, at), element_at(other, at));
+    }
+    return same ? LP_EXIT_DONE : LP_EXIT_NO;
+}
+
+int lp_chain_compare(lp_cli *cli, const lp_chain_request *request, const lp_chain_request *with, bool json)
+{
+    lp_chain_form one, other;
+    lp_error err;
+    int64_t at = 0;
+    if (request->unit_bits != with->unit_bits)
+        return lp_cli_usage(cli, "one moves units of %d bits, the other of %d", request->unit_bits, with->unit_bits);
+    if (lp_chain_resolve(&one, &request->chain, request->shape, request->pads, &err) != LP_OK ||
+        lp_chain_resolve(&other, &with->chain, with->shape, with->pads, &err) != LP_OK)
+        return lp_cli_usage(cli, "%s", err.text);
+    if (one.source_units != other.source_units)
+        return lp_cli_usage(cli, "one takes %" PRId64 " units, the other %" PRId64, one.source_units,
+                            other.source_units);
+    if (one.units != other.units)
+        return put_comparison(cli, &one, &other, -1, json);
+    while (at < one.units && element_at(&one, at) == element_at(&other, at))
+        at++;
+    return put_comparison(cli, &one, &other, at < one.units ? at : -1, json);
 }

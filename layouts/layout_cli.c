@@ -205,6 +205,8 @@ static int run_layout(lp_cli *cli)
         return lp_chain_run(cli, known, chain);
     if (record != NULL)
         return lp_cli_usage(cli, "'--identify' compares with chains only");
+    if (lp_cli_text(cli, "compare", NULL) != NULL)
+        return lp_cli_usage(cli, "'--compare' compares chains only");
 
     if (named) {
         const char *const id = cli->argument[0];
@@ -260,6 +262,7 @@ static const lp_option options[] = {
     {"unit", 0, "BITS", NULL, "with --chain or --identify: what moves: 1, 2, 4, 8 (default), 16, 32 or 64 bits"},
     {"pad", 0, NULL, NULL, "with a chain: round sizes up with zeros (default where the kernels want it)"},
     {"identify", 0, "FILE", NULL, "print the chain of the permutation recorded in this file"},
+    {"compare", 0, "CHAIN", NULL, "say whether this layout or chain is the same at this shape"},
     {"apply", 0, "FILE", NULL, "transform the checkpoint tensors of this safetensors file"},
     {"inverse", 0, NULL, NULL, "with --apply: from the layout back to checkpoint tensors"},
     {"format", 0, "FORMAT", "text|json|svg", "text (default), json, or svg: a picture"},
@@ -286,10 +289,13 @@ const lp_command lp_layout_commands[] = {{
         "turns such a file back. Files are read whole into memory.\n"
         "\n"
         "Layouts of other kernels are chains: the dimensions of one tensor, split into axes, and the axes as memory\n"
-        "runs through them. --chain says one that has no name; axes in brackets are one dimension, '~' turns an axis\n"
-        "round. --apply takes a file of one tensor. --identify reads what a transform made of 0, 1, 2, ... of the\n"
-        "shape in --shape, and prints its chain, or with NAME or --chain whether that is the same: one tensor of\n"
-        "integers, or several, sorted by name, made of the lowest unit of each index, of the next one, and so on.\n"
+        "runs through them. --chain says one that has no name; axes in brackets are one dimension, '~a' turns an\n"
+        "axis round, 'a^b' swizzles it by another one, 'a[2 0 1]' lists its steps, and bars cut a dimension into\n"
+        "parts on both sides: 'N P(d=2 | q=16) -> (N d | N q)'. --apply takes a file of one tensor.\n"
+        "\n"
+        "--identify reads what a transform made of 0, 1, 2, ... of the shape in --shape, and prints its chain, or with\n"
+        "NAME or --chain whether that is the same: one tensor of integers, or several, sorted by name, made of the\n"
+        "lowest unit of each index, of the next one, and so on. --compare does the same with another chain.\n"
         "\n"
         "Exit codes: 1 not the same, 2 sizes that the kernels cannot use, 3 a file whose tensors do not fit the\n"
         "layout, or a permutation that no chain says.\n"

@@ -4,7 +4,8 @@
  *
  *   record_chain LAYOUT|CHAIN CHECKPOINT TRACE [NAME=EXTENT...]
  *
- * LAYOUT names a chain of `loadplan layout`. Its unit must be an element of the tensor; padding is zeroed by the same tensor, as in PyTorch.
+ * LAYOUT names a chain of `loadplan layout`. Its unit must be an element of the tensor; padding is zeroed by the same
+ * tensor, as in PyTorch.
  */
 #include "layouts/layout.h"
 #include "recorder/recorder.h"

@@ -19,3 +19,10 @@ no scale_128x5
 no bf16_l1_weight --identify x
 no --identify x
 no --identify x --shape 4,4
+no scale_128x4 --compare scale_8x4
+no scale_128x4 --compare scale_128 --shape 256,8
+no scale_128x4 --compare marlin_scale --shape 256,8
+no scale_128x4 --compare gptq_int8 --shape 256,9
+no scale_128x4 --compare paged_key_16bit --shape 256,8
+no bf16_l1_weight --compare scale_8x4
+no --compare scale_8x4

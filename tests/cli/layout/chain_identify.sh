@@ -13,3 +13,10 @@ loadplan layout --identify rotated --shape 384,12 || echo "exit $?"
 loadplan layout --identify flipped --shape 384,12 || echo "exit $?"
 loadplan layout --identify added --shape 384,12 || echo "exit $?"
 loadplan layout --identify tiles --shape 384,13 || echo "exit $?"
+
+# Two chains at one shape.
+loadplan layout scale_128x4 --compare scale_blackwell_triton --shape 256,8
+loadplan layout scale_128x4 --compare scale_blackwell_triton --shape 256,4 || echo "exit $?"
+loadplan layout scale_128x4 --compare 'N(r a=4 i=32) K(c k=4) -> c r (i a k)' --shape 256,8 || echo "exit $?"
+loadplan layout scale_128x4 --compare scale_8x4 --shape 128,8 --format=json || echo "exit $?"
+loadplan layout awq_gemv_fast --compare 'N(n c=4) K(s t=2 y=4 x=4 z=2) -> n s (c t x z y)' --shape 8,128 || echo "exit $?"
