@@ -104,9 +104,22 @@ bool lp_cli_print_entity(FILE *out, char c);
 /* JSON in ASCII: a terminal obeys nothing in it. `flags` are jansson's; false: out of memory, or the write failed. */
 bool lp_cli_dump_json(FILE *out, const json_t *value, size_t flags);
 
+/* A list inside an object that may have any number of elements: `at` makes them one by one, with a reference for the
+ * caller, or NULL where there is no memory. In the object an empty list stands for it, the only one with this key. */
+typedef struct lp_cli_list {
+    const char *key;
+    int64_t count;
+    json_t *(*at)(const void *context, int64_t index);
+    const void *context;
+} lp_cli_list;
+
+/* Prints an object with the elements of its lists, which stand in it in this order, and a newline. */
+bool lp_cli_dump_lists(FILE *out, const json_t *root, const lp_cli_list *list, int lists);
+
 /* JSON to cli->out: prints, drops the reference, returns false (after complaining) where there is no memory. A write
  * that fails is told by lp_cli_close_output. */
 bool lp_cli_json(lp_cli *cli, json_t *value);
+bool lp_cli_json_lists(lp_cli *cli, json_t *root, const lp_cli_list *list, int lists);
 
 /* Progress on stderr: only on a terminal in the foreground, after 2 s, six times a second, erased at the end. */
 void lp_cli_progress(lp_cli *cli, const char *title, int64_t done, int64_t total, bool is_bytes);

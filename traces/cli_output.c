@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Output: errors and warnings in one form, data to stdout or a file that appears whole, JSON, colours, exit codes. */
+/* Output: errors and warnings in one form, data to stdout or a file that appears whole, colours, exit codes. */
 #include "traces/base.h"
 #include "traces/cli_private.h"
 
@@ -269,39 +269,6 @@ void lp_cli_abandon_output(lp_cli *cli)
     free(s->partial);
     s->file = NULL;
     s->path = s->partial = NULL;
-}
-
-/* DEL is the one control character that JSON_ENSURE_ASCII lets through; it can only stand in a string. */
-static int write_json(const char *text, size_t bytes, void *file)
-{
-    for (size_t i = 0; i < bytes;) {
-        const char *del = memchr(text + i, 0x7f, bytes - i);
-        const size_t plain = del != NULL ? (size_t)(del - text) - i : bytes - i;
-        if (fwrite(text + i, 1, plain, file) != plain || (del != NULL && fputs("\\u007f", file) == EOF))
-            return -1;
-        i += plain + (del != NULL);
-    }
-    return 0;
-}
-
-bool lp_cli_dump_json(FILE *out, const json_t *value, size_t flags)
-{
-    return json_dump_callback(value, write_json, out, flags | JSON_ENSURE_ASCII) == 0;
-}
-
-bool lp_cli_json(lp_cli *cli, json_t *value)
-{
-    const bool is_printed =
-        value != NULL && lp_cli_dump_json(cli->out, value, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
-    json_decref(value);
-    if (!is_printed && !ferror(cli->out)) { /* a failed write is told where the output is closed */
-        lp_error err;
-        lp_fail_memory(&err);
-        lp_cli_fail(cli, &err);
-        return false;
-    }
-    fputc('\n', cli->out);
-    return true;
 }
 
 static bool wants_color(const lp_cli_state *s, FILE *stream)

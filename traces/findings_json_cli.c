@@ -14,8 +14,10 @@ static json_t *clean_json(const char *name)
     return value;
 }
 
-static json_t *finding_json(const findings_run *run, const lp_finding *x)
+static json_t *finding_json(const void *context, int64_t i)
 {
+    const findings_run *run = context;
+    const lp_finding *x = lp_findings_at(run->findings, i);
     return json_pack("{s:s, s:s, s:o, s:I, s:o, s:i, s:I, s:I, s:o, s:i, s:s, s:s, s:s, s:o}", "rule", x->rule->id,
                      "level", findings_level_name(x->level), "family", clean_json(x->family), "members",
                      (json_int_t)x->members, "tensor", clean_json(x->tensor), "rank", (int)x->rank, "byte_lo",
@@ -51,21 +53,20 @@ static bool append(json_t *list, json_t *value)
 
 bool findings_print_json(const findings_run *run)
 {
-    json_t *list = json_array(), *unused = json_array();
-    bool ok = list != NULL && unused != NULL;
-    for (int64_t i = 0; ok && i < lp_findings_count(run->findings); i++)
-        ok = append(list, finding_json(run, lp_findings_at(run->findings, i)));
+    const lp_cli_list findings = {"findings", lp_findings_count(run->findings), finding_json, run};
+    json_t *unused = json_array();
+    bool ok = unused != NULL;
     for (int64_t i = 0; ok && i < run->suppressions.count; i++)
         if (is_unused(run, &run->suppressions.item[i]))
             ok = append(unused, unused_json(run, &run->suppressions.item[i]));
     json_t *root =
         json_pack("{s:i, s:s, s:o, s:s, s:i, s:o, s:o, s:o}", "format", FORMAT, "command", run->cli->command->name,
                   "trace", clean_json(run->trace), "summary", lp_findings_summary(run->findings), "exit", run->verdict,
-                  "counts", counts_json(run), "findings", list, "unused_suppressions", unused);
+                  "counts", counts_json(run), findings.key, json_array(), "unused_suppressions", unused);
     ok = ok && root != NULL;
     if (ok && run->base != NULL)
         ok = json_object_set_new(root, "base", clean_json(run->base)) == 0;
-    ok = ok && lp_cli_dump_json(run->cli->out, root, JSON_INDENT(1)) && fputc('\n', run->cli->out) != EOF;
+    ok = ok && lp_cli_dump_lists(run->cli->out, root, &findings, 1);
     json_decref(root);
     return ok;
 }
@@ -91,7 +92,7 @@ bool findings_print_ndjson(const findings_run *run)
         json_object_set_new(version, "base", clean_json(run->base));
     bool ok = print_line(run, "version", version);
     for (int64_t i = 0; ok && i < lp_findings_count(run->findings); i++)
-        ok = print_line(run, "finding", finding_json(run, lp_findings_at(run->findings, i)));
+        ok = print_line(run, "finding", finding_json(run, i));
     for (int64_t i = 0; ok && i < run->suppressions.count; i++)
         if (is_unused(run, &run->suppressions.item[i]))
             ok = print_line(run, "unused_suppression", unused_json(run, &run->suppressions.item[i]));

@@ -87,23 +87,31 @@ static char *trace_uri(const findings_run *run)
     return uri;
 }
 
+typedef struct sarif {
+    const findings_run *run;
+    char *trace; /* its URI */
+} sarif;
+
 /* Where the loader's line is unknown, the place is the trace: code scanning wants one. */
-static json_t *location_json(const findings_run *run, const lp_finding *x)
+static json_t *location_json(const sarif *s, const lp_finding *x)
 {
     const bool is_placed = x->file[0] != '\0';
-    char *uri = is_placed ? uri_of(lp_cli_settings_relative(&run->settings, x->file)) : trace_uri(run);
-    if (uri == NULL)
+    char *loader = is_placed ? uri_of(lp_cli_settings_relative(&s->run->settings, x->file)) : NULL;
+    if (is_placed && loader == NULL)
         return NULL;
-    json_t *physical = json_pack("{s:{s:s, s:s}}", "artifactLocation", "uri", uri, "uriBaseId", "%SRCROOT%");
-    free(uri);
+    json_t *physical =
+        json_pack("{s:{s:s, s:s}}", "artifactLocation", "uri", is_placed ? loader : s->trace, "uriBaseId", "%SRCROOT%");
+    free(loader);
     if (physical != NULL && is_placed && x->line > 0)
         json_object_set_new(physical, "region", json_pack("{s:i}", "startLine", (int)x->line));
     json_t *logical = json_pack("[{s:o, s:s}]", "fullyQualifiedName", clean_json(x->tensor), "kind", "variable");
     return json_pack("{s:o, s:o}", "physicalLocation", physical, "logicalLocations", logical);
 }
 
-static json_t *result_json(const findings_run *run, const lp_finding *x)
+static json_t *result_json(const void *context, int64_t i)
 {
+    const sarif *s = context;
+    const lp_finding *x = lp_findings_at(s->run->findings, i);
     char *family = findings_clean(x->family), *message = NULL, number[32];
     lp_text text;
     lp_text_init(&text, NULL);
@@ -116,8 +124,8 @@ static json_t *result_json(const findings_run *run, const lp_finding *x)
                   (int)x->rank, "byteLo", (json_int_t)x->byte_lo, "byteHi", (json_int_t)x->byte_hi);
     json_t *result = json_pack("{s:s, s:i, s:s, s:{s:s}, s:[o], s:{s:s}, s:o}", "ruleId", x->rule->id, "ruleIndex",
                                rule_index(x->rule), "level", sarif_level(x->level), "message", "text",
-                               message != NULL ? message : "", "locations", location_json(run, x),
-                               "partialFingerprints", "loadplanFinding/v1", x->fingerprint, "properties", properties);
+                               message != NULL ? message : "", "locations", location_json(s, x), "partialFingerprints",
+                               "loadplanFinding/v1", x->fingerprint, "properties", properties);
     if (result != NULL && x->suppressed != NULL)
         json_object_set_new(result, "suppressions",
                             json_pack("[{s:s, s:o}]", "kind", "external", "justification", clean_json(x->suppressed)));
@@ -132,22 +140,19 @@ static json_t *result_json(const findings_run *run, const lp_finding *x)
 
 bool findings_print_sarif(const findings_run *run)
 {
-    json_t *results = json_array(), *rules = rules_json(run->base != NULL);
-    bool ok = results != NULL && rules != NULL;
-    for (int64_t i = 0; ok && i < lp_findings_count(run->findings); i++) {
-        json_t *x = result_json(run, lp_findings_at(run->findings, i));
-        ok = x != NULL && json_array_append_new(results, x) == 0;
-    }
+    const sarif s = {.run = run, .trace = trace_uri(run)};
+    const lp_cli_list results = {"results", lp_findings_count(run->findings), result_json, &s};
+    json_t *rules = rules_json(run->base != NULL);
     json_t *driver = json_pack("{s:s, s:s, s:s, s:o}", "name", "loadplan", "version", lp_version(), "semanticVersion",
                                lp_version(), "rules", rules);
     json_t *base = json_pack("{s:{s:{s:s}}}", "%SRCROOT%", "description", "text", "the root of the repository");
     json_t *job = json_pack("{s:{s:s}, s:{s:o}, s:o, s:s, s:o}", "automationDetails", "id",
                             run->base != NULL ? "loadplan/diff/" : "loadplan/check/", "tool", "driver", driver,
-                            "originalUriBaseIds", base, "columnKind", "unicodeCodePoints", "results", results);
+                            "originalUriBaseIds", base, "columnKind", "unicodeCodePoints", results.key, json_array());
     json_t *root = json_pack("{s:s, s:s, s:[o]}", "$schema", "https://json.schemastore.org/sarif-2.1.0.json", "version",
                              "2.1.0", "runs", job);
-    ok = ok && root != NULL && lp_cli_dump_json(run->cli->out, root, JSON_INDENT(1)) &&
-         fputc('\n', run->cli->out) != EOF;
+    const bool ok = rules != NULL && s.trace != NULL && lp_cli_dump_lists(run->cli->out, root, &results, 1);
     json_decref(root);
+    free(s.trace);
     return ok;
 }

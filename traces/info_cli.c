@@ -124,34 +124,32 @@ static json_t *dtypes_json(const lp_checkpoint *c)
     return list;
 }
 
-static json_t *families_json(const lp_info_groups *g, int64_t most)
+static json_t *family_json(const void *groups, int64_t i)
 {
-    json_t *list = json_array();
-    for (int64_t i = 0; i < g->count && i < most; i++) {
-        const lp_info_group *row = &g->item[i];
-        json_array_append_new(list,
-                              json_pack("{s:o, s:s, s:o, s:I, s:I}", "family", lp_info_name_json(row->family), "dtype",
-                                        lp_dtype_name(row->first->dtype), "shape", lp_info_shape_json(row->first),
-                                        "tensors", (json_int_t)row->tensors, "bytes", (json_int_t)row->bytes));
-    }
-    return list;
+    const lp_info_groups *g = groups;
+    const lp_info_group *row = &g->item[i];
+    return json_pack("{s:o, s:s, s:o, s:I, s:I}", "family", lp_info_name_json(row->family), "dtype",
+                     lp_dtype_name(row->first->dtype), "shape", lp_info_shape_json(row->first), "tensors",
+                     (json_int_t)row->tensors, "bytes", (json_int_t)row->bytes);
 }
 
-static json_t *checkpoint_json(lp_cli *cli, const lp_checkpoint *c, const char *path, const lp_info_groups *g,
-                               int64_t most)
+static bool print_json(lp_cli *cli, const lp_checkpoint *c, const char *path, const lp_info_groups *g, int64_t most)
 {
+    const lp_cli_list lists[] = {{"families", g->count < most ? g->count : most, family_json, g},
+                                 {"catalogue", lp_checkpoint_count(c), lp_info_tensor_json, c}};
+    const bool has_catalogue = lp_cli_flag(cli, "tensors", false);
     bool failed = false;
     json_t *root = json_pack("{s:i, s:s, s:s, s:I, s:I, s:o, s:o, s:o, s:o}", "format", 1, "kind", "checkpoint", "path",
                              lp_cli_clean(path), "tensors", (json_int_t)lp_checkpoint_count(c), "bytes",
                              (json_int_t)lp_checkpoint_bytes(c), "files", files_json(c), "dtypes", dtypes_json(c),
-                             "families", families_json(g, most), "metadata", metadata_json(c, &failed));
-    if (lp_cli_flag(cli, "tensors", false))
-        json_object_set_new(root, "catalogue", lp_info_tensors_json(c));
+                             lists[0].key, json_array(), "metadata", metadata_json(c, &failed));
+    if (has_catalogue)
+        json_object_set_new(root, lists[1].key, json_array());
     if (failed) {
         json_decref(root);
-        return NULL;
+        root = NULL;
     }
-    return root;
+    return lp_cli_json_lists(cli, root, lists, has_catalogue ? 2 : 1);
 }
 
 /* Lists `most` families, unless all are asked for. */
@@ -184,7 +182,7 @@ static int info_checkpoint(lp_cli *cli, const char *path, int64_t most)
     }
     if (!is_json)
         print_text(cli, c, path, &groups, most);
-    else if (!lp_cli_json(cli, checkpoint_json(cli, c, path, &groups, most)))
+    else if (!print_json(cli, c, path, &groups, most))
         exit_code = LP_EXIT_ENVIRONMENT;
     lp_info_groups_free(&groups);
     if (lp_checkpoint_unusable_name(c) != NULL) {

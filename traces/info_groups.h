@@ -46,6 +46,6 @@ int lp_info_trace(lp_cli *cli, const char *path);
 
 /* The list of every tensor, for --tensors. */
 void lp_info_print_tensors(lp_cli *cli, const lp_checkpoint *c);
-json_t *lp_info_tensors_json(const lp_checkpoint *c);
+json_t *lp_info_tensor_json(const void *checkpoint, int64_t i); /* an element of that list (lp_cli_list) */
 
 #endif

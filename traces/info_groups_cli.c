@@ -186,19 +186,14 @@ void lp_info_print_tensors(lp_cli *cli, const lp_checkpoint *c)
     }
 }
 
-json_t *lp_info_tensors_json(const lp_checkpoint *c)
+json_t *lp_info_tensor_json(const void *checkpoint, int64_t i)
 {
-    json_t *list = json_array();
-    const int64_t count = lp_checkpoint_count(c);
-    for (int64_t i = 0; i < count; i++) {
-        const lp_checkpoint_tensor *t = lp_checkpoint_at(c, i);
-        json_t *row = json_pack("{s:o, s:s, s:o, s:I}", "name", lp_info_name_json(t->name), "dtype",
-                                lp_dtype_name(t->dtype), "shape", lp_info_shape_json(t), "bytes", (json_int_t)t->bytes);
-        if (t->file >= 0) {
-            json_object_set_new(row, "file", json_integer(t->file));
-            json_object_set_new(row, "file_off", json_integer(t->file_off));
-        }
-        json_array_append_new(list, row);
+    const lp_checkpoint_tensor *t = lp_checkpoint_at(checkpoint, i);
+    json_t *row = json_pack("{s:o, s:s, s:o, s:I}", "name", lp_info_name_json(t->name), "dtype",
+                            lp_dtype_name(t->dtype), "shape", lp_info_shape_json(t), "bytes", (json_int_t)t->bytes);
+    if (row != NULL && t->file >= 0) {
+        json_object_set_new(row, "file", json_integer(t->file));
+        json_object_set_new(row, "file_off", json_integer(t->file_off));
     }
-    return list;
+    return row;
 }

@@ -156,8 +156,15 @@ static json_t *trace_json(lp_cli *cli, const lp_trace *t, const char *path, cons
         (int)h->layout.expert_parallel, "counts", counts_json(&f->all), "ranks", ranks_json(f), "set_digest",
         digest_json(f->set_digest), "structure_key", digest_json(f->structure_key));
     if (lp_cli_flag(cli, "tensors", false))
-        json_object_set_new(root, "catalogue", lp_info_tensors_json(c));
+        json_object_set_new(root, "catalogue", json_array()); /* written by the caller */
     return root;
+}
+
+static bool print_json(lp_cli *cli, const lp_trace *t, const char *path, const trace_facts *f)
+{
+    const lp_checkpoint *c = lp_trace_checkpoint(t);
+    const lp_cli_list catalogue = {"catalogue", lp_checkpoint_count(c), lp_info_tensor_json, c};
+    return lp_cli_json_lists(cli, trace_json(cli, t, path, f), &catalogue, lp_cli_flag(cli, "tensors", false));
 }
 
 int lp_info_trace(lp_cli *cli, const char *path)
@@ -175,7 +182,7 @@ int lp_info_trace(lp_cli *cli, const char *path)
         facts.file_bytes = st.st_size;
     if (strcmp(lp_cli_text(cli, "format", "text"), "json") != 0)
         print_text(cli, t, path, &facts);
-    else if (!lp_cli_json(cli, trace_json(cli, t, path, &facts)))
+    else if (!print_json(cli, t, path, &facts))
         exit_code = LP_EXIT_ENVIRONMENT;
 close:
     lp_release(NULL, facts.rank);
