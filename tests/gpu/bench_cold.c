@@ -3,8 +3,7 @@
  * Cold starts into device memory against the link, or against the disk.
  *
  *   bench_cold TRACE CHECKPOINT... [--rank N] [--readers N] [--pinned BYTES] [--staging BYTES] [--starts N]
- * [--no-queue] [--calls]
- * [--sums]
+ *              [--no-queue] [--calls] [--timeline] [--sums]
  *              [--disk [--depth N]]
  *
  * The first start begins with an existing context and holds everything: opening trace and checkpoint, destinations,
@@ -18,11 +17,11 @@
  * loads number 2 i and reads number 2 i + 1, from the beginning again where there are fewer: what the host of a virtual
  * disk keeps of one is of no use to the other. Needs root.
  * --no-queue: direct reads one after another for each thread. --calls: what calls of the device took in each start.
+ * --timeline: when the link had nothing to do, and what else kept each start from its speed (cold_timeline.h).
  * --sums prints what tests/bench/cold_peers.py compares with.
  */
-#include "cold_bench.h"
-
-#include "replayer/session.h"
+#include "cold_calls.h"
+#include "cold_timeline.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -73,7 +72,7 @@ static void print(const char *what, double seconds, const lp_cold_report *r, dou
 typedef struct settings {
     int32_t rank, readers, starts, depth;
     int64_t pinned, staging;
-    bool is_disk, sums, no_queue, calls;
+    bool is_disk, sums, no_queue, calls, timeline;
     char **checkpoint;
     int32_t checkpoints;
 } settings;
@@ -83,7 +82,7 @@ static settings parse(int argc, char **argv)
     static const struct option options[] = {
         {"rank", 1, NULL, 'r'},  {"readers", 1, NULL, 'j'}, {"pinned", 1, NULL, 'p'},   {"starts", 1, NULL, 'n'},
         {"disk", 0, NULL, 'd'},  {"sums", 0, NULL, 's'},    {"no-queue", 0, NULL, 'q'}, {"calls", 0, NULL, 'c'},
-        {"depth", 1, NULL, 'e'}, {"staging", 1, NULL, 'g'}, {NULL, 0, NULL, 0}};
+        {"depth", 1, NULL, 'e'}, {"staging", 1, NULL, 'g'}, {"timeline", 0, NULL, 't'}, {NULL, 0, NULL, 0}};
     settings s = {.starts = 5, .depth = LP_COLD_UNDER_WAY / 16};
     for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;)
         switch (c) {
@@ -111,6 +110,9 @@ static settings parse(int argc, char **argv)
         case 'c':
             s.calls = true;
             break;
+        case 't':
+            s.timeline = true;
+            break;
         case 'g':
             s.staging = atoll(optarg);
             break;
@@ -126,116 +128,11 @@ static settings parse(int argc, char **argv)
         s.depth > BARE_MOST) {
         fputs("usage: bench_cold TRACE CHECKPOINT... [--rank N] [--readers N] [--pinned BYTES] [--staging BYTES] "
               "[--starts N] "
-              "[--no-queue] [--calls] [--sums] [--disk [--depth N]]\n",
+              "[--no-queue] [--calls] [--timeline] [--sums] [--disk [--depth N]]\n",
               stderr);
         exit(2);
     }
     return s;
-}
-
-/* ---- what calls of the device take ---- */
-
-enum { CALL_KINDS = 7 };
-static const char *const call_name[CALL_KINDS] = {"allocate", "pin",  "lanes and marks", "program",
-                                                  "clear",    "push", "first copy"};
-static lp_cold_device real;
-static _Atomic int64_t call_ns[CALL_KINDS];
-
-static void timed(int kind, int64_t begin)
-{
-    (void)atomic_fetch_add(&call_ns[kind], lp_session_clock() - begin);
-}
-
-static int timed_allocate(void *context, int64_t bytes, void **out)
-{
-    const int64_t begin = lp_session_clock();
-    const int code = real.allocate(context, bytes, out);
-    timed(0, begin);
-    return code;
-}
-
-static int timed_pin(void *context, void *host, int64_t bytes)
-{
-    const int64_t begin = lp_session_clock();
-    const int code = real.pin(context, host, bytes);
-    timed(1, begin);
-    return code;
-}
-
-static int timed_lane(void *context, void **lane)
-{
-    const int64_t begin = lp_session_clock();
-    const int code = real.lane_open(context, lane);
-    timed(2, begin);
-    return code;
-}
-
-static int timed_mark(void *context, void **mark)
-{
-    const int64_t begin = lp_session_clock();
-    const int code = real.mark_open(context, mark);
-    timed(2, begin);
-    return code;
-}
-
-static lp_status timed_program(void *context, void **program, const lp_plan *plan, lp_error *err)
-{
-    const int64_t begin = lp_session_clock();
-    const lp_status status = real.program_open(context, program, plan, err);
-    timed(3, begin);
-    return status;
-}
-
-static int timed_clear(void *context, void *lane, void *device, int64_t bytes)
-{
-    const int64_t begin = lp_session_clock();
-    const int code = real.clear(context, lane, device, bytes);
-    timed(4, begin);
-    return code;
-}
-
-static lp_status timed_push(void *context, void *program, const lp_handle *handle, const void *const *data,
-                            int64_t count, void *lane, lp_error *err)
-{
-    const int64_t begin = lp_session_clock();
-    const lp_status status = real.program_push(context, program, handle, data, count, lane, err);
-    timed(5, begin);
-    return status;
-}
-
-static int timed_copy(void *context, void *lane, void *device, int64_t device_pitch, const void *host,
-                      int64_t host_pitch, int64_t bytes, int64_t rows)
-{
-    static atomic_bool has_copied;
-    const int64_t begin = lp_session_clock();
-    const int code = real.copy(context, lane, device, device_pitch, host, host_pitch, bytes, rows);
-    if (!atomic_exchange(&has_copied, true))
-        timed(6, begin);
-    return code;
-}
-
-static void time_calls(lp_cold_device *d)
-{
-    real = *d;
-    d->allocate = timed_allocate;
-    d->pin = timed_pin;
-    d->lane_open = timed_lane;
-    d->mark_open = timed_mark;
-    d->program_open = timed_program;
-    d->clear = timed_clear;
-    d->program_push = timed_push;
-    d->copy = timed_copy;
-}
-
-static void print_calls(const cold_run *r, bool is_first)
-{
-    if (is_first)
-        printf("opening: trace %.1f ms, checkpoint %.1f, device memory %.1f, binding %.1f\n", r->trace_ms,
-               r->checkpoint_ms, r->memory_ms, r->bind_ms);
-    printf("calls:");
-    for (int i = 0; i < CALL_KINDS; i++)
-        printf(" %s %.2f ms%s", call_name[i], (double)atomic_exchange(&call_ns[i], 0) / 1e6,
-               i + 1 < CALL_KINDS ? "," : "\n");
 }
 
 /* ---- starts ---- */
@@ -257,6 +154,8 @@ static double start(cold_run *run, const settings *s, const lp_checkpoint *check
                                .staging = s->staging,
                                .queue = s->no_queue ? &none : NULL};
     lp_error err;
+    if (s->timeline)
+        timeline_begin();
     const double begin = now_seconds();
     GOOD(lp_cold_load(&run->device, run->plan, checkpoint, &o, report, &err));
     return now_seconds() - begin;
@@ -266,6 +165,7 @@ int main(int argc, char **argv)
 {
     const settings s = parse(argc, argv);
     cold_run run;
+    lp_platform platform = {.io = NULL};
     lp_cold_report report[STARTS_MOST];
     lp_checkpoint *checkpoint[STARTS_MOST];
     double seconds[STARTS_MOST], bare[STARTS_MOST], first;
@@ -274,9 +174,11 @@ int main(int argc, char **argv)
     GOOD(lp_cuda_device_open(&run.device, "cuda:0", &err));
     if (s.calls)
         time_calls(&run.device);
+    if (s.timeline)
+        timeline_open(&run.device, &platform.io);
     if (s.is_disk)
         drop_caches();
-    first = cold_run_open(&run, argv[optind], s.checkpoint[0], s.rank, s.pinned);
+    first = cold_run_open(&run, argv[optind], s.checkpoint[0], s.rank, s.pinned, &platform);
     checkpoint[0] = run.checkpoint;
     for (int32_t i = 1; i < s.checkpoints; i++)
         GOOD(lp_checkpoint_open(&checkpoint[i], s.checkpoint[i], &err));
@@ -296,6 +198,8 @@ int main(int argc, char **argv)
         }
         if (s.calls)
             print_calls(&run, i == 0);
+        if (s.timeline)
+            timeline_print();
     }
     const lp_cold_report *r = &report[0];
     const double link = link_rate(r->bytes_needed);
