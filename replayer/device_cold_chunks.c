@@ -200,13 +200,18 @@ bool lp_cold_part_read(lp_cold_pipe *p, int64_t part, int64_t *chunk)
 
 /* ---- sending ---- */
 
-/* Whether the push that reads the slot of `batch` is on its lane. */
-static bool is_slot_free(lp_cold_pipe *p, int64_t batch, bool waits)
+/* The lock is held. Whether the push that reads the slot of `batch` is on its lane, or storages may be written. */
+static bool is_free(const lp_cold_pipe *p, int64_t batch, bool is_straight)
+{
+    return batch < p->pushed_count + p->ring->slots && (p->is_cleared || !is_straight);
+}
+
+static bool is_place_free(lp_cold_pipe *p, int64_t batch, bool is_straight, bool waits)
 {
     pthread_mutex_lock(&p->lock);
-    while (waits && batch >= p->pushed_count + p->ring->slots && !atomic_load(&p->is_ending))
+    while (waits && !is_free(p, batch, is_straight) && !atomic_load(&p->is_ending))
         pthread_cond_wait(&p->pushed, &p->lock);
-    const bool is = batch < p->pushed_count + p->ring->slots && !atomic_load(&p->is_ending);
+    const bool is = is_free(p, batch, is_straight) && !atomic_load(&p->is_ending);
     pthread_mutex_unlock(&p->lock);
     return is;
 }
@@ -243,7 +248,7 @@ lp_status lp_cold_chunk_send(lp_cold_pipe *p, int64_t chunk, bool waits, bool *i
     const lp_cold_section *s = lp_cold_section_of_chunk(p, chunk);
     const lp_cold_chunk *c = &s->b->chunk[chunk - s->first_chunk];
     const int64_t batch = s->first_batch + c->batch;
-    *is_sent = is_slot_free(p, batch, waits);
+    *is_sent = is_place_free(p, batch, s->b->copy[c->first_copy].straight != NULL, waits);
     if (!*is_sent)
         return LP_OK;
     pthread_mutex_lock(&p->lane_lock);

@@ -55,6 +55,7 @@ struct lp_cold_pipe {
     int64_t next_part;
     int64_t assigned_count; /* chunks that have, or had, a buffer */
     int64_t pushed_count;   /* batches */
+    bool is_cleared;        /* the mark behind the clearing is set */
     atomic_bool is_ending;
     lp_status status; /* the first failure */
     lp_error error;

@@ -121,17 +121,17 @@ static lp_status plan_rest(lp_cold_pipe *p, lp_cold_batches *rest, lp_error *err
     return LP_OK;
 }
 
-/* Copies straight into storages follow the mark, pushes the lane. */
-static lp_status clear(const lp_cold_pipe *p, lp_error *err)
+/* Copies straight into storages wait for the mark and follow it, pushes follow the lane. */
+static lp_status clear(lp_cold_pipe *p, lp_error *err)
 {
     const lp_cold_device *d = p->device;
-    int code = 0;
-    for (uint32_t i = 0; i < p->plan->storage_count && code == 0; i++)
-        if (p->plan->storage[i].bytes > 0)
-            code = d->clear(d->context, p->ring->push_lane, p->plan->storage[i].base, p->plan->storage[i].bytes);
-    if (code == 0)
-        code = d->mark_set(d->context, p->ring->cleared, p->ring->push_lane);
-    return lp_cold_check(d, code, "clear device memory", err);
+    LP_TRY(lp_cold_clear(d, p->plan, p->ring->push_lane, err));
+    LP_TRY(lp_cold_check(d, d->mark_set(d->context, p->ring->cleared, p->ring->push_lane), "clear device memory", err));
+    pthread_mutex_lock(&p->lock);
+    p->is_cleared = true;
+    pthread_cond_broadcast(&p->pushed);
+    pthread_mutex_unlock(&p->lock);
+    return LP_OK;
 }
 
 lp_status lp_cold_pipe_run(lp_cold_pipe *p, const lp_cold_files *files, lp_cold_program *program, lp_cold_batches *rest,
@@ -140,10 +140,11 @@ lp_status lp_cold_pipe_run(lp_cold_pipe *p, const lp_cold_files *files, lp_cold_
     lp_error own = {.code = LP_OK};
     p->files = files;
     p->maker = program;
-    LP_TRY(clear(p, err));
     lp_status status = start_readers(p, &own);
     if (status == LP_OK && !p->is_planned)
         status = plan_rest(p, rest, &own);
+    if (status == LP_OK)
+        status = clear(p, &own);
     if (status == LP_OK)
         status = push_all(p, &own);
     if (status != LP_OK)

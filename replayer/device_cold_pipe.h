@@ -16,6 +16,11 @@ lp_status lp_cold_program_start(lp_cold_program **out, const lp_cold_device *dev
 lp_status lp_cold_program_wait(lp_cold_program *p, void **program, lp_error *err);
 void lp_cold_program_close(lp_cold_program *p); /* NULL is allowed; what it launched must be complete */
 
+/* ---- device_cold_clear.c ---- */
+
+/* Zeroes, on a lane, the storages of which the plan's steps and fills do not write every byte. */
+lp_status lp_cold_clear(const lp_cold_device *device, const lp_plan *plan, void *lane, lp_error *err);
+
 /* ---- device_cold_pipe.c ---- */
 
 typedef struct lp_cold_pipe lp_cold_pipe;
@@ -25,9 +30,9 @@ lp_status lp_cold_pipe_open(lp_cold_pipe **out, lp_cold_ring *ring, const lp_pla
                             const lp_cold_options *options, lp_error *err);
 void lp_cold_pipe_close(lp_cold_pipe *pipe); /* NULL is allowed; waits for the device */
 
-/* Clears the storages, fills, reads and moves everything; returns when the device has done it. When the readers have
- * been started, the batches that are still to be planned are, into *rest, which outlives the pipe, and the program is
- * waited for. */
+/* Clears what is not written, fills, reads and moves everything; returns when the device has done it. When the readers
+ * have been started, the batches that are still to be planned are, into *rest, which outlives the pipe, and the program
+ * is waited for. */
 lp_status lp_cold_pipe_run(lp_cold_pipe *pipe, const lp_cold_files *files, lp_cold_program *program,
                            lp_cold_batches *rest, lp_error *err);
 int32_t lp_cold_pipe_queues(const lp_cold_pipe *pipe); /* readers that had one */

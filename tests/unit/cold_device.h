@@ -28,6 +28,7 @@ typedef struct host_touch {
 
 typedef struct host_device {
     atomic_int calls, blocks; /* calls that may fail; blocks of memory that are out */
+    int64_t cleared;          /* bytes, by the owner */
     int fail_at;              /* number of the call; -1: none */
     pthread_mutex_t lock;     /* of what follows */
     int touches;
@@ -170,6 +171,7 @@ static inline int host_clear(void *context, void *lane, void *device, int64_t by
     host_touches(h, at, device, (const uint8_t *)device + bytes);
     pthread_mutex_unlock(&h->lock);
     memset(device, 0, (size_t)bytes);
+    h->cleared += bytes;
     return call_device(context);
 }
 
