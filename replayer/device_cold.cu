@@ -3,6 +3,7 @@
 extern "C" { /* headers of C rooms */
 #include "replayer/device_cold.h"
 #include "replayer/device_digest.h"
+#include "replayer/device_program.h"
 }
 #include "replayer/device_cuda.cuh"
 #include "replayer/device_plan.h"
@@ -110,7 +111,7 @@ static int copy(void *, void *lane, void *device, int64_t device_pitch, const vo
 
 static lp_status program_open(void *, void **program, const lp_plan *plan, lp_error *err)
 {
-    return lp_device_plan_open(reinterpret_cast<lp_device_plan **>(program), plan, err);
+    return lp_device_plan_open(reinterpret_cast<lp_device_plan **>(program), plan, LP_NEAR_PUSH_ITEMS, err);
 }
 
 static void program_close(void *, void *program)

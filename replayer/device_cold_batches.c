@@ -6,6 +6,7 @@
  * two-dimensional copy.
  */
 #include "replayer/device_cold_batches.h"
+#include "replayer/device_program.h"
 #include "replayer/source_ranges.h"
 
 enum {
@@ -43,7 +44,7 @@ static int64_t align_up(int64_t x, int64_t unit)
 static lp_status open_batch(maker *m, lp_error *err)
 {
     lp_cold_batches *b = m->b;
-    if (m->has_batch)
+    if (m->has_batch && b->batch[b->batches - 1].items < LP_NEAR_PUSH_ITEMS)
         return LP_OK;
     if (!GROW(b, batch, batches, batch_capacity))
         return lp_fail_memory(err);

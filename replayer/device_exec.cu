@@ -9,10 +9,13 @@
 #include <cuda_runtime.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 enum {
-    UPLOADS_MOST = 16,
-    PIN_LEAST = 1 << 20 /* bytes of a table */
+    TABLES_MOST = 11,
+    TABLE_ALIGN = 256,
+    PIN_LEAST = 64 << 10, /* bytes that are not worth it below */
+    HUGE_PAGE = 2 << 20
 };
 
 struct host_list {
@@ -21,6 +24,7 @@ struct host_list {
 };
 
 struct lp_device_exec {
+    char *memory; /* of all tables */
     lp_device_desc *desc;
     lp_tile_shape *shape;
     host_list rows, words, others;
@@ -33,10 +37,12 @@ struct lp_device_exec {
 struct lp_device_push {
     lp_device_exec *exec;
     uint32_t capacity;
+    int64_t bytes;
     uint32_t rows, words, others; /* tiles of the list that is set */
     bool is_all;                  /* all items with aligned pointers: the program's own lists serve */
-    char *pinned, *list;          /* what the host says about each item, where there are many; host and device */
+    char *memory;                 /* of work and list */
     work_item *work;              /* rows, then words, then others */
+    char *pinned, *list;          /* what the host says about each item, where there are many; host and device */
     cudaEvent_t taken;            /* the upload of the last list is complete */
     base_list bases;
 };
@@ -55,80 +61,103 @@ extern "C" const char *lp_cuda_text(int code)
 
 /* ---- the program on the device ---- */
 
-/* Tables on their way. A cold start keeps the link full, and a copy waits behind all that is on it: so there is one
- * wait for all tables, and large ones are pinned, since pageable memory goes piece by piece and waits for each. */
-struct uploads {
-    cudaStream_t stream;
-    void *pinned[UPLOADS_MOST];
+/* The tables of a program, which lie in one block. A cold start keeps the link full, and calls that take memory, pin it
+ * or copy wait for what is on it, some with all other callers behind them: so there is one of each. */
+struct tables {
+    void **place[TABLES_MOST]; /* where the address of each goes */
+    const void *from[TABLES_MOST];
+    size_t bytes[TABLES_MOST], at[TABLES_MOST], total;
     int count;
 };
 
-static cudaError_t upload(uploads *u, void **out, const void *from, size_t bytes)
+static void add_table(tables *t, void *place, const void *from, size_t bytes)
 {
-    void *host = const_cast<void *>(from);
-    const cudaError_t code = cudaMalloc(out, bytes > 0 ? bytes : 1);
-    if (code != cudaSuccess || bytes == 0)
-        return code;
-    if (bytes >= PIN_LEAST && u->count < UPLOADS_MOST &&
-        lp_cuda_cleared(cudaHostRegister(host, bytes, cudaHostRegisterDefault)) == 0)
-        u->pinned[u->count++] = host;
-    return cudaMemcpyAsync(*out, from, bytes, cudaMemcpyHostToDevice, u->stream);
+    const int n = t->count++;
+    t->place[n] = static_cast<void **>(place);
+    t->from[n] = from;
+    t->bytes[n] = bytes;
+    t->at[n] = t->total;
+    t->total += (bytes + TABLE_ALIGN) / TABLE_ALIGN * TABLE_ALIGN; /* none is empty */
 }
 
-/* Returns when the tables are there, or are not read any more. */
-static int end_uploads(uploads *u, int code)
-{
-    const int waited = u->stream == nullptr ? 0 : lp_cuda_cleared(cudaStreamSynchronize(u->stream));
-    for (int i = 0; i < u->count; i++)
-        (void)lp_cuda_cleared(cudaHostUnregister(u->pinned[i]));
-    if (u->stream != nullptr)
-        cudaStreamDestroy(u->stream);
-    return code != 0 ? code : waited;
-}
-
-static cudaError_t open_list(host_list *list, const lp_tile_list *from, uint32_t items, uploads *u, int64_t *bytes)
+static void add_list(tables *t, host_list *list, const lp_tile_list *from, uint32_t items)
 {
     const size_t tile_bytes = static_cast<size_t>(from->count) * sizeof *from->tile;
+    add_table(t, &list->device.tile, from->tile, tile_bytes);
+    if (from->whole != NULL)
+        add_table(t, &list->device.whole, from->whole, tile_bytes);
+    add_table(t, &list->device.item_tile, from->item_tile, (static_cast<size_t>(items) + 1) * sizeof *from->item_tile);
+}
+
+/* The tables in a row, as they are to lie on the device; in large pages, which are quicker to pin. */
+static char *gather_tables(const tables *t)
+{
+    const size_t room = (t->total + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+    char *host = static_cast<char *>(aligned_alloc(HUGE_PAGE, room));
+    if (host == nullptr)
+        return nullptr;
+    if (t->total >= HUGE_PAGE)
+        (void)madvise(host, room, MADV_HUGEPAGE); /* a wish */
+    for (int i = 0; i < t->count; i++)
+        if (t->bytes[i] > 0)
+            memcpy(host + t->at[i], t->from[i], t->bytes[i]);
+    return host;
+}
+
+/* Returns when the tables are there. Pageable memory would go piece by piece, and each wait behind the link. */
+static int send_tables(const tables *t, char *memory, char *host)
+{
+    int code = 0;
+    cudaStream_t stream;
+    const bool is_pinned =
+        t->total >= PIN_LEAST && lp_cuda_cleared(cudaHostRegister(host, t->total, cudaHostRegisterDefault)) == 0;
+    CUDA_TRY(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), unpin);
+    code = lp_cuda_cleared(cudaMemcpyAsync(memory, host, t->total, cudaMemcpyHostToDevice, stream));
+    if (code == 0)
+        code = lp_cuda_cleared(cudaStreamSynchronize(stream));
+    cudaStreamDestroy(stream);
+unpin:
+    if (is_pinned)
+        (void)lp_cuda_cleared(cudaHostUnregister(host));
+    return code;
+}
+
+static int upload_tables(const tables *t, char **memory)
+{
+    char *host = gather_tables(t);
+    if (host == nullptr)
+        return cudaErrorMemoryAllocation;
+    int code = lp_cuda_cleared(cudaMalloc(memory, t->total));
+    if (code == 0)
+        code = send_tables(t, *memory, host);
+    free(host);
+    for (int i = 0; i < t->count && code == 0; i++)
+        *t->place[i] = *memory + t->at[i];
+    return code;
+}
+
+/* What the host needs of a list later. */
+static int keep_list(host_list *list, const lp_tile_list *from, uint32_t items)
+{
     const size_t item_bytes = (static_cast<size_t>(items) + 1) * sizeof *from->item_tile;
-    *bytes += static_cast<int64_t>(tile_bytes + item_bytes);
     list->item_tile = static_cast<uint32_t *>(malloc(item_bytes));
     if (list->item_tile == nullptr)
         return cudaErrorMemoryAllocation;
     memcpy(list->item_tile, from->item_tile, item_bytes);
-    cudaError_t code = upload(u, reinterpret_cast<void **>(&list->device.tile), from->tile, tile_bytes);
-    if (code != cudaSuccess)
-        return code;
-    list->device.whole = list->device.tile;
-    if (from->whole != NULL) {
-        *bytes += static_cast<int64_t>(tile_bytes);
-        code = upload(u, reinterpret_cast<void **>(&list->device.whole), from->whole, tile_bytes);
-        if (code != cudaSuccess)
-            return code;
-    }
-    return upload(u, reinterpret_cast<void **>(&list->device.item_tile), from->item_tile, item_bytes);
-}
-
-static void close_list(host_list *list)
-{
-    if (list->device.whole != list->device.tile)
-        cudaFree(list->device.whole);
-    cudaFree(list->device.tile);
-    cudaFree(list->device.item_tile);
-    free(list->item_tile);
+    if (from->whole == NULL)
+        list->device.whole = list->device.tile;
+    return 0;
 }
 
 extern "C" int lp_device_exec_open(lp_device_exec **out, const lp_device_program *p)
 {
     int code = 0, device = 0, processors = 0, resident = 0;
-    uploads u = {};
-    const size_t desc_bytes = static_cast<size_t>(p->desc_count) * sizeof *p->desc;
-    const size_t shape_bytes = static_cast<size_t>(p->shape_count) * sizeof *p->shape;
+    tables t = {};
     lp_device_exec *e = static_cast<lp_device_exec *>(calloc(1, sizeof *e));
     if (e == nullptr)
         return cudaErrorMemoryAllocation;
     e->items = p->items;
     e->tiles = p->rows.count + p->words.count + p->others.count;
-    e->bytes = static_cast<int64_t>(desc_bytes + shape_bytes);
     CUDA_TRY(cudaGetDevice(&device), failed);
     CUDA_TRY(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device), failed);
     CUDA_TRY(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, move_others, LP_BLOCK, 0), failed);
@@ -136,14 +165,20 @@ extern "C" int lp_device_exec_open(lp_device_exec **out, const lp_device_program
     CUDA_TRY(cudaFuncSetAttribute(move_words, cudaFuncAttributeMaxDynamicSharedMemorySize, LP_WORD_SHARED), failed);
     e->processors = processors;
     e->other_blocks = processors * resident;
-    CUDA_TRY(cudaStreamCreateWithFlags(&u.stream, cudaStreamNonBlocking), failed);
-    CUDA_TRY(upload(&u, reinterpret_cast<void **>(&e->desc), p->desc, desc_bytes), failed);
-    CUDA_TRY(upload(&u, reinterpret_cast<void **>(&e->shape), p->shape, shape_bytes), failed);
-    CUDA_TRY(open_list(&e->rows, &p->rows, p->items, &u, &e->bytes), failed);
-    CUDA_TRY(open_list(&e->words, &p->words, p->items, &u, &e->bytes), failed);
-    CUDA_TRY(open_list(&e->others, &p->others, p->items, &u, &e->bytes), failed);
+    add_table(&t, &e->desc, p->desc, static_cast<size_t>(p->desc_count) * sizeof *p->desc);
+    add_table(&t, &e->shape, p->shape, static_cast<size_t>(p->shape_count) * sizeof *p->shape);
+    add_list(&t, &e->rows, &p->rows, p->items);
+    add_list(&t, &e->words, &p->words, p->items);
+    add_list(&t, &e->others, &p->others, p->items);
+    e->bytes = static_cast<int64_t>(t.total);
+    code = upload_tables(&t, &e->memory);
+    if (code == 0)
+        code = keep_list(&e->rows, &p->rows, p->items);
+    if (code == 0)
+        code = keep_list(&e->words, &p->words, p->items);
+    if (code == 0)
+        code = keep_list(&e->others, &p->others, p->items);
 failed:
-    code = end_uploads(&u, code);
     if (code != 0)
         lp_device_exec_close(e);
     else
@@ -155,11 +190,10 @@ extern "C" void lp_device_exec_close(lp_device_exec *e)
 {
     if (e == nullptr)
         return;
-    cudaFree(e->desc);
-    cudaFree(e->shape);
-    close_list(&e->rows);
-    close_list(&e->words);
-    close_list(&e->others);
+    cudaFree(e->memory);
+    free(e->rows.item_tile);
+    free(e->words.item_tile);
+    free(e->others.item_tile);
     free(e);
 }
 
@@ -173,19 +207,22 @@ extern "C" int64_t lp_device_exec_bytes(const lp_device_exec *e)
 extern "C" int lp_device_push_open(lp_device_push **out, lp_device_exec *exec, uint32_t capacity)
 {
     int code = 0;
-    const size_t list_bytes = static_cast<size_t>(capacity) * sizeof(push_item);
+    /* Items are distinct, so no push has more tiles than the program. */
+    const size_t work_bytes = static_cast<size_t>(exec->tiles + 1) * sizeof(work_item);
+    const size_t list_bytes = capacity > LP_NEAR_PUSH_ITEMS ? static_cast<size_t>(capacity) * sizeof(push_item) : 0;
     lp_device_push *p = static_cast<lp_device_push *>(calloc(1, sizeof *p));
     if (p == nullptr)
         return cudaErrorMemoryAllocation;
     p->exec = exec;
     p->capacity = capacity;
-    if (capacity > LP_NEAR_PUSH_ITEMS) {
+    p->bytes = static_cast<int64_t>(work_bytes + list_bytes);
+    CUDA_TRY(cudaMalloc(&p->memory, work_bytes + list_bytes), failed);
+    p->work = reinterpret_cast<work_item *>(p->memory);
+    if (list_bytes > 0) {
+        p->list = p->memory + work_bytes; /* which a list's alignment divides */
         CUDA_TRY(cudaMallocHost(&p->pinned, list_bytes), failed);
-        CUDA_TRY(cudaMalloc(&p->list, list_bytes), failed);
         CUDA_TRY(cudaEventCreateWithFlags(&p->taken, cudaEventDisableTiming), failed);
     }
-    /* Items are distinct, so no push has more tiles than the program. */
-    CUDA_TRY(cudaMalloc(&p->work, static_cast<size_t>(exec->tiles + 1) * sizeof *p->work), failed);
     *out = p;
     return 0;
 failed:
@@ -200,15 +237,13 @@ extern "C" void lp_device_push_close(lp_device_push *p)
     if (p->taken != nullptr)
         cudaEventDestroy(p->taken);
     cudaFreeHost(p->pinned);
-    cudaFree(p->list);
-    cudaFree(p->work);
+    cudaFree(p->memory);
     free(p);
 }
 
 extern "C" int64_t lp_device_push_bytes(const lp_device_push *p)
 {
-    const int64_t list = p->list != nullptr ? static_cast<int64_t>(p->capacity * sizeof(push_item)) : 0;
-    return list + (p->exec->tiles + 1) * static_cast<int64_t>(sizeof *p->work);
+    return p->bytes;
 }
 
 static uint32_t tiles_of(const host_list *list, uint32_t item)

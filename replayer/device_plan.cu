@@ -51,7 +51,8 @@ static lp_status compile_fills(lp_device_program *program, const lp_plan *plan, 
 
 /* A program and its push; the program's host copy is not needed after that. */
 static lp_status open_program(lp_device_exec **exec, lp_device_push **push, const lp_plan *plan, uint32_t items,
-                              lp_status (*compile)(lp_device_program *, const lp_plan *, lp_error *), lp_error *err)
+                              uint32_t most, lp_status (*compile)(lp_device_program *, const lp_plan *, lp_error *),
+                              lp_error *err)
 {
     lp_device_program *program = NULL;
     LP_TRY(lp_device_program_new(&program, items, plan->platform.alloc, err));
@@ -59,12 +60,12 @@ static lp_status open_program(lp_device_exec **exec, lp_device_push **push, cons
     if (status == LP_OK)
         status = lp_cuda_fail(err, lp_device_exec_open(exec, program), "upload the plan");
     if (status == LP_OK)
-        status = lp_cuda_fail(err, lp_device_push_open(push, *exec, items), "prepare pushes");
+        status = lp_cuda_fail(err, lp_device_push_open(push, *exec, most), "prepare pushes");
     lp_device_program_free(program);
     return status;
 }
 
-static lp_status open_all(lp_device_plan *d, lp_error *err)
+static lp_status open_all(lp_device_plan *d, uint32_t most, lp_error *err)
 {
     const lp_plan *plan = d->plan;
     const size_t entries = static_cast<size_t>(plan->entry_count);
@@ -73,15 +74,15 @@ static lp_status open_all(lp_device_plan *d, lp_error *err)
     d->item = static_cast<uint32_t *>(lp_allocate(d->alloc, entries * sizeof *d->item));
     if (d->base_of == NULL || d->base == NULL || d->item == NULL)
         return lp_fail_memory(err);
-    LP_TRY(open_program(&d->exec, &d->push, plan, plan->entry_count, compile_entries, err));
+    LP_TRY(open_program(&d->exec, &d->push, plan, plan->entry_count, most, compile_entries, err));
     if (plan->fill_count == 0)
         return LP_OK;
-    LP_TRY(open_program(&d->fill_exec, &d->fill_push, plan, 1, compile_fills, err));
+    LP_TRY(open_program(&d->fill_exec, &d->fill_push, plan, 1, 1, compile_fills, err));
     const uint32_t item = 0;
     return lp_cuda_fail(err, lp_device_push_set(d->fill_push, &item, &NO_BYTES, 1, NULL), "list the fills");
 }
 
-extern "C" lp_status lp_device_plan_open(lp_device_plan **out, const lp_plan *plan, lp_error *err)
+extern "C" lp_status lp_device_plan_open(lp_device_plan **out, const lp_plan *plan, uint32_t most, lp_error *err)
 {
     if (plan->is_meta)
         return lp_fail(err, LP_E_UNSUPPORTED, "a plan of meta tensors has nothing to move");
@@ -90,7 +91,8 @@ extern "C" lp_status lp_device_plan_open(lp_device_plan **out, const lp_plan *pl
         return lp_fail_memory(err);
     d->plan = plan;
     d->alloc = plan->platform.alloc;
-    const lp_status status = open_all(d, err);
+    const uint32_t all = plan->entry_count;
+    const lp_status status = open_all(d, most > 0 && most < all ? most : all, err);
     if (status != LP_OK) {
         lp_device_plan_close(d);
         return status;

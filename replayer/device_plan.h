@@ -16,8 +16,9 @@ extern "C" {
 
 typedef struct lp_device_plan lp_device_plan;
 
-/* Compiles and uploads; all device memory is taken here. The plan must outlive it. LP_E_UNSUPPORTED: meta plans. */
-lp_status lp_device_plan_open(lp_device_plan **out, const lp_plan *plan, lp_error *err);
+/* Compiles and uploads; all device memory is taken here. most: tensors of one push, 0: any number. The plan must
+ * outlive it. LP_E_UNSUPPORTED: meta plans. */
+lp_status lp_device_plan_open(lp_device_plan **out, const lp_plan *plan, uint32_t most, lp_error *err);
 void lp_device_plan_close(lp_device_plan *d);          /* NULL is allowed; what it launched must be complete */
 int64_t lp_device_plan_bytes(const lp_device_plan *d); /* device memory that it holds */
 

@@ -26,7 +26,10 @@ enum {
     LP_TILE_WORDS = 4096,                   /* elements of a transposed tile */
     LP_TILE_BUFFER = LP_TILE_WORDS * 9 / 8, /* room for them with padding */
     LP_TILE_ROWS = 256,
-    LP_WORD_BUFFER = 20 << 10 /* bytes of a tile in the kernel for words, with the padding between rows */
+    LP_WORD_BUFFER = 20 << 10, /* bytes of a tile in the kernel for words, with the padding between rows */
+    /* Of a push, that travel as parameters of its kernel, in the 4 KiB that every driver takes; more are copied to the
+     * device, and wait for what is on the link. */
+    LP_NEAR_PUSH_ITEMS = 100
 };
 
 /* The shape of tiles that are a few bytes in one place, such as scalars. */

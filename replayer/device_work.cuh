@@ -5,8 +5,8 @@
 
 #include "replayer/device_program.h"
 
-/* So many pointers travel as kernel parameters, in the 4 KiB that every driver takes; more are copied to the device. */
-enum { LP_NEAR_ITEMS = 480, LP_NEAR_PUSH_ITEMS = 100 };
+/* The same of a push of all items, which has less to say about each. */
+enum { LP_NEAR_ITEMS = 480 };
 
 /* A tile of a push: what to move, and the base pointer of its item. */
 struct work_item {

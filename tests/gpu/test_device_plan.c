@@ -99,7 +99,7 @@ static void test_loads_and_reloads(void **state)
     lp_plan *plan = bind_image(&w, &live, NULL);
     lp_device_plan *d;
     char *arena;
-    assert_ok(&w, lp_device_plan_open(&d, plan, &w.err));
+    assert_ok(&w, lp_device_plan_open(&d, plan, 0, &w.err));
     assert_true(lp_device_plan_bytes(d) > 0);
     CUDA(cudaMalloc((void **)&arena, 1 << 20));
     for (int round = 0; round < 6; round++) {
@@ -131,7 +131,7 @@ static void test_refusals(void **state)
     lp_plan *plan = bind_image(&w, &live, NULL);
     lp_device_plan *d;
     lp_error err;
-    assert_ok(&w, lp_device_plan_open(&d, plan, &w.err));
+    assert_ok(&w, lp_device_plan_open(&d, plan, 0, &w.err));
     const lp_handle gate = lp_plan_handle(plan, "a.gate");
     const lp_handle twice[2] = {gate, gate}, unknown[1] = {1000};
     const void *const data[2] = {live.data[0], live.data[0]}, *const none[1] = {NULL};
