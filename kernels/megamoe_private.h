@@ -91,6 +91,8 @@ typedef struct lp_moe_route_job {
     int64_t experts, hidden, top_k, max_tokens; /* max_tokens: the tokens_bound in force */
     int64_t first_expert;
     int32_t align, chunk_rows; /* both multiples of 8; chunk_rows is a multiple of align */
+    int32_t even_rows;         /* a multiple of align: an expert of more than chunk_rows has equal chunks of at most so
+                                * many; 0: chunks of chunk_rows, and one of the rest */
     int32_t sync_words;
     lp_dtype x_dtype, id_dtype;
     lp_moe_gather gather;

@@ -9,6 +9,7 @@
  */
 #include "kernels/f8_operand.cuh"
 #include "kernels/megamoe_private.h"
+#include "kernels/moe_items.cuh"
 #include "kernels/moe_launch.cuh"
 #include "kernels/prefill_ptx.cuh"
 #include "kernels/prefill_store.cuh"
@@ -52,7 +53,8 @@ struct Counts {
                                  walked so far */
     int start[MOST_EXPERTS];  /* first row */
     int first_chunk[MOST_EXPERTS];
-    int rows, chunks; /* of all experts */
+    int chunk_rows[MOST_EXPERTS]; /* of each chunk but the last */
+    int rows, chunks;             /* of all experts */
 };
 
 __device__ int expert_of(const lp_moe_route_job &job, int64_t route)
@@ -143,7 +145,8 @@ __device__ void place_experts(const lp_moe_route_job &job, Counts &c)
     int rows = 0, chunks = 0;
     for (int base = 0; base < job.experts; base += 32) {
         const int e = base + lane, count = e < job.experts ? c.all[e] : 0;
-        const int own_rows = round_up(count, job.align), own_chunks = (count + job.chunk_rows - 1) / job.chunk_rows;
+        const int chunk_rows = moe_chunk_rows(count, job.chunk_rows, job.even_rows, job.align);
+        const int own_rows = round_up(count, job.align), own_chunks = (count + chunk_rows - 1) / chunk_rows;
         int2 sum = make_int2(own_rows, own_chunks); /* becomes that of lanes up to this one */
         for (int d = 1; d < 32; d *= 2) {
             const int x = __shfl_up_sync(~0u, sum.x, d), y = __shfl_up_sync(~0u, sum.y, d);
@@ -153,6 +156,7 @@ __device__ void place_experts(const lp_moe_route_job &job, Counts &c)
         if (e < job.experts) {
             c.start[e] = rows + sum.x - own_rows;
             c.first_chunk[e] = chunks + sum.y - own_chunks;
+            c.chunk_rows[e] = chunk_rows;
         }
         rows += __shfl_sync(~0u, sum.x, 31);
         chunks += __shfl_sync(~0u, sum.y, 31);
@@ -168,19 +172,19 @@ __device__ void write_tables(const lp_moe_route_job &job, const Counts &c)
     const lp_moe_routes &to = job.routes;
     for (int e = threadIdx.x; e < job.experts; e += THREADS) {
         const int count = c.all[e], start = c.start[e], first = c.first_chunk[e];
-        const int own_chunks = (count + job.chunk_rows - 1) / job.chunk_rows;
+        const int chunk_rows = c.chunk_rows[e], own_chunks = (count + chunk_rows - 1) / chunk_rows;
         to.count[e] = count;
         to.start[e] = start;
         to.first_chunk[e] = first;
         if (job.received != nullptr)
             job.received[e] += count;
         for (int i = 0; i < own_chunks; i++) {
-            const int left = count - i * job.chunk_rows;
+            const int left = count - i * chunk_rows;
             lp_moe_chunk chunk = {};
             chunk.expert = e;
-            chunk.row = start + i * job.chunk_rows;
-            chunk.width = min(round_up(left, job.align), job.chunk_rows);
-            chunk.valid = min(left, job.chunk_rows);
+            chunk.row = start + i * chunk_rows;
+            chunk.width = min(round_up(left, job.align), chunk_rows);
+            chunk.valid = min(left, chunk_rows);
             chunk.first = first;
             chunk.count = own_chunks;
             to.chunk[first + i] = chunk;
@@ -204,11 +208,11 @@ struct Spot {
 
 __device__ Spot spot_of(const lp_moe_route_job &job, const Counts &c, int expert, int row)
 {
-    const int rank = row - c.start[expert], chunk = rank / job.chunk_rows, first = chunk * job.chunk_rows;
+    const int rank = row - c.start[expert], rows = c.chunk_rows[expert], first = rank / rows * rows;
     Spot s;
     s.row = row;
     s.n = rank - first;
-    s.width = min(round_up(c.all[expert] - first, job.align), job.chunk_rows);
+    s.width = min(round_up(c.all[expert] - first, job.align), rows);
     s.first_row = c.start[expert] + first;
     return s;
 }

@@ -2,7 +2,7 @@
 /* The path of many tokens an expert: what it takes, and its workspace. */
 #include "kernels/prefill.h"
 
-enum { ROWS = 128, COLUMNS = 256, PACKED_ROUTES = 128 };
+enum { ROWS = 128, COLUMNS = 256 };
 
 /* The matrix unit keeps about 14 bits while it adds FP8 products. Over many columns of h that evens out; over few of
  * them a single code that flips shows, so they are multiplied as BF16 values. */
@@ -59,11 +59,13 @@ static bool takes(const lp_megamoe_shape *shape, lp_moe_family family)
     return shape->hidden % 256 == 0 && shape->intermediate % 128 == 0;
 }
 
-/* 4-bit weights packed by tiles have a path of their own for few tokens: from here on this one is faster. */
+/* 4-bit weights packed by tiles have a path of their own, which decodes them once for 128 tokens at most. Above so many
+ * routes of an expert this one is faster, which decodes them ahead, once a call. */
 static bool takes_packed(const lp_megamoe_shape *shape, lp_moe_family family)
 {
+    const int64_t most = shape->format == LP_NVFP4 ? 1024 : 672;
     return family == LP_MOE_PACKED && takes(shape, family) && !lp_moe_wide_products(shape) &&
-           shape->tokens_bound * shape->top_k > PACKED_ROUTES * shape->experts;
+           shape->tokens_bound * shape->top_k > most * shape->experts;
 }
 
 void lp_prefill_take(lp_moe_space *space, const lp_megamoe_shape *shape, lp_prefill_areas *areas)

@@ -37,6 +37,7 @@ struct w4_arguments {
     const float *l1_alpha, *l2_alpha, *l2_activation_scale;
     int l1_alpha_columns;
     int hidden, experts, stages;
+    int even_rows;   /* of an expert's chunks where it has several, see lp_moe_route_job */
     int first_tiles; /* tiles that blocks take before routing is known: experts' first chunks, in order */
     int activation;
     float alpha, beta, limit;

@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(W4_THREADS, 1) decode(const __grid_constant__ 
 
 template <int KIND, int MOST> lp_status launch(const lp_moe_call *call, const lp_w4_areas &areas, lp_error *err)
 {
-    return w4_launch<w4_layout<KIND, MOST>>(call, areas, decode<KIND, MOST>, W4_THREADS, err);
+    return w4_launch<w4_layout<KIND, MOST>>(call, areas, decode<KIND, MOST>, W4_THREADS, 0, err);
 }
 
 /* Routing and projections, with chunks that suit the routes which an expert may expect. */

@@ -38,7 +38,7 @@ __device__ __forceinline__ bool w4_find_item(const w4_arguments &p, int number, 
 {
     if (number < p.first_tiles) {
         item = w4_first_tile<L>(p, number);
-        return moe_serve_first(p, item, L::MOST, L::UNIT);
+        return moe_serve_first(p, item, L::MOST, L::UNIT, p.even_rows);
     }
     number -= p.first_tiles;
     item.dropped = 0;
@@ -99,7 +99,7 @@ template <typename L> __device__ void w4_feed_weights(const w4_arguments &p, w4_
     if (!is_first) {
         while (!w4_find_item<L>(p, number, chunks, item))
             number = atomicAdd(p.ticket, 1);
-    } else if (!moe_serve_first(p, item, L::MOST, L::UNIT)) {
+    } else if (!moe_serve_first(p, item, L::MOST, L::UNIT, p.even_rows)) {
         item.dropped = 1;
         item.stages = filled;
     }

@@ -21,12 +21,14 @@ inline w4_projection w4_projection_of(const lp_moe_call *call, int which, const 
     return p;
 }
 
-inline lp_status w4_route(const lp_moe_call *call, const lp_w4_areas &areas, int most, int unit, lp_error *err)
+inline lp_status w4_route(const lp_moe_call *call, const lp_w4_areas &areas, int most, int unit, int even,
+                          lp_error *err)
 {
     const lp_megamoe_shape &s = *call->shape;
     lp_moe_route_job job = moe_route_job_of(call, areas.routes, unit, most);
     const int64_t routes = s.tokens_bound * s.top_k;
-    job.sync_words = static_cast<int32_t>(1 + lp_moe_chunks_cap(routes, s.experts, most));
+    job.even_rows = even;
+    job.sync_words = static_cast<int32_t>(1 + lp_moe_chunks_cap(routes, s.experts, even > 0 ? even : most));
     job.gather = s.format == LP_NVFP4       ? LP_MOE_GATHER_W4_BF16
                  : lp_moe_wide_products(&s) ? LP_MOE_GATHER_W4_WIDE
                                             : LP_MOE_GATHER_W4_FP8;
@@ -36,14 +38,16 @@ inline lp_status w4_route(const lp_moe_call *call, const lp_w4_areas &areas, int
 
 typedef void (*w4_kernel)(w4_arguments);
 
+/* even: lp_moe_route_job's even_rows. */
 template <typename L>
-lp_status w4_launch(const lp_moe_call *call, const lp_w4_areas &areas, w4_kernel kernel, int threads, lp_error *err)
+lp_status w4_launch(const lp_moe_call *call, const lp_w4_areas &areas, w4_kernel kernel, int threads, int even,
+                    lp_error *err)
 {
     constexpr int MOST_BYTES = 232448; /* a block's most on this GPU */
     const lp_megamoe_shape &s = *call->shape;
     int blocks;
     LP_TRY(moe_device_blocks(&blocks, err));
-    LP_TRY(w4_route(call, areas, L::MOST, L::UNIT, err));
+    LP_TRY(w4_route(call, areas, L::MOST, L::UNIT, even, err));
     w4_arguments p = {};
     p.projection[0] = w4_projection_of(call, 0, areas);
     p.projection[1] = w4_projection_of(call, 1, areas);
@@ -54,6 +58,7 @@ lp_status w4_launch(const lp_moe_call *call, const lp_w4_areas &areas, w4_kernel
     p.l2_activation_scale = call->weights->l2_activation_scale;
     p.l1_alpha_columns = call->weights->l1_alpha_columns;
     p.hidden = static_cast<int>(s.hidden), p.experts = static_cast<int>(s.experts);
+    p.even_rows = even;
     p.stages = min((MOST_BYTES - L::RING) / L::STAGE, static_cast<int>(W4_MOST_STAGES));
     p.first_tiles = static_cast<int>(min(static_cast<int64_t>(blocks), s.experts * p.projection[0].tiles));
     p.activation = s.activation, p.alpha = s.activation_alpha, p.beta = s.activation_beta, p.limit = s.activation_limit;

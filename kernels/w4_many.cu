@@ -12,10 +12,10 @@
 namespace
 {
 
-template <int KIND, int UNIT>
+template <int KIND>
 __global__ void __launch_bounds__(W4_MANY_THREADS, 1) decode_many(const __grid_constant__ w4_arguments p)
 {
-    using L = w4_many_layout<KIND, UNIT>;
+    using L = w4_many_layout<KIND>;
     extern __shared__ __align__(1024) char shared[];
     w4_many_header &h = *reinterpret_cast<w4_many_header *>(shared);
     char *const staging = shared + L::STAGED;
@@ -41,26 +41,21 @@ __global__ void __launch_bounds__(W4_MANY_THREADS, 1) decode_many(const __grid_c
             w4_many_store<KIND>(p, h, staging);
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
-        w4_many_multiply<KIND, UNIT>(p, h, staging, ring);
+        w4_many_multiply<KIND>(p, h, staging, ring);
     }
 }
 
-template <int KIND, int UNIT> lp_status launch(const lp_moe_call *call, const lp_w4_areas &areas, lp_error *err)
+template <int KIND> lp_status launch(const lp_moe_call *call, const lp_w4_areas &areas, int even, lp_error *err)
 {
-    return w4_launch<w4_many_layout<KIND, UNIT>>(call, areas, decode_many<KIND, UNIT>, W4_MANY_THREADS, err);
+    return w4_launch<w4_many_layout<KIND>>(call, areas, decode_many<KIND>, W4_MANY_THREADS, even, err);
 }
 
 } // namespace
 
-/* Each width is code that a multiprocessor reads from memory when it meets it, and with more tokens an expert it has
- * few tiles of each. So MXFP4 has fewer widths there; NVFP4, whose products take longer, gains by the narrower ones. */
+/* Beyond 112 tokens MXFP4 has room for the sums of some of them at a time only, which takes longer for each. */
 extern "C" lp_status lp_w4_many_run(const lp_moe_call *call, const lp_w4_areas *areas, lp_error *err)
 {
-    constexpr int MOST_IN_EIGHTS = 76; /* routes an expert */
-    const lp_megamoe_shape &s = *call->shape;
-    if (s.format == LP_NVFP4)
-        return launch<W4_NV, 8>(call, *areas, err);
-    if (s.tokens_bound * s.top_k <= MOST_IN_EIGHTS * s.experts)
-        return launch<W4_MX_FP8, 8>(call, *areas, err);
-    return launch<W4_MX_FP8, 16>(call, *areas, err);
+    constexpr int MX_EVEN = 112, NV_EVEN = LP_W4_MANY_ROWS; /* rows of a chunk where an expert has several */
+    return call->shape->format == LP_NVFP4 ? launch<W4_NV>(call, *areas, NV_EVEN, err)
+                                           : launch<W4_MX_FP8>(call, *areas, MX_EVEN, err);
 }

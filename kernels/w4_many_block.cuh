@@ -27,8 +27,8 @@ constexpr int W4_MANY_PITCH = 132;
 constexpr int W4_MANY_TURNED = 64; /* tokens of an output tile that a warp turns around at once: 32 rows, BF16 */
 
 /* Behind the header a tile of h, and what it is rounded from; output tiles take the same place. */
-template <int KIND, int UNIT_ = 16> struct w4_many_layout : w4_stage<KIND, LP_W4_MANY_ROWS, 1> {
-    static constexpr int UNIT = UNIT_; /* of tokens */
+template <int KIND> struct w4_many_layout : w4_stage<KIND, LP_W4_MANY_ROWS, 1> {
+    static constexpr int UNIT = 8; /* of tokens */
     using S = w4_stage<KIND, LP_W4_MANY_ROWS, 1>;
     static constexpr int STAGED = (static_cast<int>(sizeof(w4_many_header)) + 1023) / 1024 * 1024;
     static constexpr int EXACT = STAGED + w4_block_bytes(S::ELEMENT, LP_W4_MANY_ROWS);

@@ -171,7 +171,7 @@ __device__ __forceinline__ void w4_many_tile(const w4_arguments &p, w4_many_head
         w4_many_finish_output<KIND, N>(p, h, item, staging, total, round);
 }
 
-template <int KIND, int UNIT>
+template <int KIND>
 __device__ __forceinline__ void w4_many_multiply(const w4_arguments &p, w4_many_header &h, char *staging, uint32_t ring)
 {
     const int lane = threadIdx.x % 32;
@@ -191,8 +191,7 @@ __device__ __forceinline__ void w4_many_multiply(const w4_arguments &p, w4_many_
                 w4_release(h, turn.at, lane);
             }
 #define W4_MANY_CASE(n)                                                                                                \
-    else if (n % UNIT == 0 && width == (n))                                                                            \
-        w4_many_tile<KIND, n % UNIT == 0 ? n : UNIT>(p, h, staging, ring, turn, item, projection, stages, round);
+    else if (width == (n)) w4_many_tile<KIND, n>(p, h, staging, ring, turn, item, projection, stages, round);
         W4_MANY_CASE(8)
         W4_MANY_CASE(16)
         W4_MANY_CASE(24)

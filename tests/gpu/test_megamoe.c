@@ -33,7 +33,7 @@ typedef struct moe_case {
 #define USUAL .experts = 8, .hidden = 512, .intermediate = 256, .top_k = 4, .max_tokens = 512
 /* h so wide that FP8 products are right enough. */
 #define WIDE_H .experts = 4, .hidden = 512, .intermediate = 2048, .top_k = 2, .max_tokens = 512
-#define AHEAD  .experts = 20, .hidden = 512, .intermediate = 2048, .top_k = 4, .max_tokens = 2600
+#define AHEAD  .experts = 20, .hidden = 512, .intermediate = 2048, .top_k = 4, .max_tokens = 5200
 #define COUNTS                                                                                                         \
     {                                                                                                                  \
         0, 1, 2, 7, 8, 17, 64, 128, 512                                                                                \
