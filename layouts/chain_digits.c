@@ -144,6 +144,20 @@ static bool covers(const pieces *list, int64_t count)
     return covered == count;
 }
 
+/* An order of steps that never comes again is no order of blocks. */
+static bool repeats_lists(const pieces *list)
+{
+    for (int32_t i = 0; i < list->count; i++) {
+        bool again = list->piece[i].list_end == 0;
+        for (int32_t j = 0; j < list->count; j++)
+            again =
+                again || (list->piece[j].dim == list->piece[i].dim && list->piece[j].stride > list->piece[i].stride);
+        if (!again)
+            return false;
+    }
+    return true;
+}
+
 /* ---- pieces to axes ---- */
 
 static void name_axis(char name[LP_CHAIN_NAME], const char *dim, int number, bool alone)
@@ -252,6 +266,8 @@ lp_status lp_chain_from_digits(lp_chain *out, const lp_chain_digits *list, int n
     LP_TRY(cut_digits(&cut, &digits, ndim, shape, err));
     if (!covers(&cut, count))
         return lp_fail(err, LP_E_UNSUPPORTED, "no chain has this order: elements are missing or repeated");
+    if (!repeats_lists(&cut))
+        return lp_fail(err, LP_E_UNSUPPORTED, "no chain has this order: it does not come again");
     LP_TRY(name_axes(&chain, &cut, ndim, axis_of, err));
     chain.listed = digits.listed;
     memcpy(chain.list, digits.list, sizeof chain.list);

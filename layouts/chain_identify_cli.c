@@ -228,7 +228,8 @@ int lp_chain_identify_file(lp_cli *cli, const lp_chain_request *request, const c
     int code;
     if (request->chain.axes > 0)
         code = compare(cli, request, place, count, json);
-    else if (lp_chain_identify(&found, place, count, request->chain.ndim, request->shape, &err) != LP_OK)
+    else if (lp_chain_identify_parts(&found, place, count, request->chain.ndim, request->shape, platform.alloc, &err) !=
+             LP_OK)
         code = fail_identify(cli, request, &platform, bits, place, count, &err);
     else
         code = report(cli, &found, known_like(&found, request->shape, place, count), json);

@@ -86,7 +86,8 @@ static void check_places(const lp_chain_form *form)
     demand(memcmp(in, back, (size_t)form->source_units) == 0);
     if (seen == form->units) {
         lp_chain found;
-        const lp_status status = lp_chain_identify(&found, place, seen, form->chain.ndim, form->shape, NULL);
+        const lp_status status =
+            lp_chain_identify_parts(&found, place, seen, form->chain.ndim, form->shape, NULL, NULL);
         demand(status == LP_OK || (status == LP_E_UNSUPPORTED && !is_plain(&form->chain)));
         if (status == LP_OK)
             check_found(&found, place, seen, form->shape);

@@ -6,6 +6,7 @@
   swizzle  columns in groups of 4, exclusive or with the row
   rotated  columns in groups of 4, turned by the row
   listed   rows in every 6 in the order 3 1 4 0 5 2
+  packets  rows of 2 and then K - 2 bytes: of every 4 rows the first parts, then the others
   flipped  as bytes, each exclusive-or'ed with 0x80
   added    as bytes, each more by 3
 """
@@ -22,6 +23,8 @@ for i in range(N):
             place = i * K + (j ^ (i % 4))
         elif kind == "listed":
             place = (i // 6 * 6 + [3, 1, 4, 0, 5, 2].index(i % 6)) * K + j
+        elif kind == "packets":
+            place = i // 4 * 4 * K + (i % 4 * 2 + j if j < 2 else 8 + i % 4 * (K - 2) + j - 2)
         elif kind == "rotated":
             place = i * K + j // 4 * 4 + (j + i) % 4
         else:

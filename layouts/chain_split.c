@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * From a recorded permutation to a chain with bars.
+ *
+ * Without the elements of the other parts, those of one part are a permutation that an ordinary chain says. So, for
+ * each dimension of the source: the longest run of its indices from 0 on whose elements alone have a chain is a part,
+ * then the longest one behind it, and so on, or a shorter one where the rest has none. In a large dimension only such
+ * ends are tried where the place of an index stops following that of the index before it in the same step. In the
+ * result the parts take turns, in blocks of equal sizes; the axes of a part that count those blocks are common to all
+ * parts and stand outside the bars.
+ */
+#include "layouts/layout_private.h"
+
+#include <stdio.h>
+
+#define TRIES_MAX ((int64_t)1 << 28) /* places looked at in all */
+#define ALL_ENDS  512                /* indices of a dimension, each of which may end a part */
+
+/* An axis of a part: where it lies in the source (in indices of its dimension, of its part), in memory order. */
+typedef struct axis {
+    int32_t dim;
+    int64_t extent, below;
+    bool backwards;
+} axis;
+
+typedef struct axes {
+    int32_t count, outer; /* the first `outer` of them count blocks */
+    axis axis[LP_CHAIN_AXES];
+} axes;
+
+typedef struct search {
+    const int64_t *place, *shape;
+    int64_t count, stride, tries; /* stride: source elements from an index of dimension `dim` to the next one */
+    int ndim, dim, parts;
+    int64_t *where, *compact; /* the place of each index of `dim`, others 0; the permutation of one part */
+    int64_t first[LP_CHAIN_PARTS + 1];
+    axes part[LP_CHAIN_PARTS];
+} search;
+
+/* ---- parts of the source ---- */
+
+static int64_t index_at(const search *s, int64_t k)
+{
+    return s->place[k] / s->stride % s->shape[s->dim];
+}
+
+static void find_places(search *s)
+{
+    for (int64_t k = 0; k < s->count; k++)
+        if (s->place[k] % s->stride == 0 && s->place[k] / s->stride < s->shape[s->dim])
+            s->where[s->place[k] / s->stride] = k;
+}
+
+/* The axes of a plain chain in memory order; false where it swizzles or has lists. */
+static bool take_axes(const lp_chain_form *form, axes *out)
+{
+    const lp_chain *const c = &form->chain;
+    int64_t below[LP_CHAIN_AXES], inner[LP_CHAIN_DIMS];
+    for (int32_t d = 0; d < c->ndim; d++)
+        inner[d] = 1;
+    for (int32_t i = c->part[0].axes - 1; i >= 0; i--) {
+        const int32_t a = c->part[0].source[i];
+        below[a] = inner[c->axis[a].dim];
+        inner[c->axis[a].dim] *= c->axis[a].extent;
+    }
+    *out = (axes){0};
+    for (int32_t i = 0; i < c->part[0].axes; i++) {
+        const lp_chain_place *const p = &c->part[0].memory[i];
+        if (p->swizzle != 0 || p->list_end > 0)
+            return false;
+        if (c->axis[p->axis].extent > 1)
+            out->axis[out->count++] =
+                (axis){c->axis[p->axis].dim, c->axis[p->axis].extent, below[p->axis], p->backwards};
+    }
+    return true;
+}
+
+/* Whether the elements of indices from .. until-1 alone have a chain. */
+static bool is_part(search *s, int64_t from, int64_t until, axes *out)
+{
+    int64_t shape[LP_CHAIN_DIMS], count = 0;
+    lp_chain chain;
+    lp_chain_form form;
+    memcpy(shape, s->shape, (size_t)s->ndim * sizeof shape[0]);
+    shape[s->dim] = until - from;
+    s->tries += s->count;
+    for (int64_t k = 0; k < s->count; k++) {
+        const int64_t index = index_at(s, k);
+        if (index < from || index >= until)
+            continue;
+        const int64_t above = s->place[k] / (s->stride * s->shape[s->dim]);
+        s->compact[count++] = (above * (until - from) + index - from) * s->stride + s->place[k] % s->stride;
+    }
+    return lp_chain_identify(&chain, s->compact, count, s->ndim, shape, NULL) == LP_OK &&
+           lp_chain_resolve(&form, &chain, shape, false, NULL) == LP_OK && take_axes(&form, out);
+}
+
+/* ---- parts of the result ---- */
+
+static int part_at(const search *s, int64_t k)
+{
+    int p = 0;
+    while (index_at(s, k) >= s->first[p + 1])
+        p++;
+    return p;
+}
+
+/* How many blocks there are in which the parts that were found follow each other, when no other elements are looked at;
+ * 0: they do not. */
+static int64_t count_blocks(search *s)
+{
+    const int64_t until = s->first[s->parts];
+    int64_t length[LP_CHAIN_PARTS] = {0}, run = 0, blocks = 0;
+    int p = 0;
+    s->tries += s->count;
+    for (int64_t k = 0; k < s->count; k++) {
+        if (index_at(s, k) >= until)
+            continue;
+        const int next = part_at(s, k);
+        if (next != p) { /* the run of part p ends: as long as its first one, and followed by the next part */
+            if (next != (p + 1) % s->parts || (blocks > 0 && run != length[p]))
+                return 0;
+            length[p] = run;
+            blocks += next == 0;
+            p = next;
+            run = 0;
+        }
+        run++;
+    }
+    return p == s->parts - 1 && (blocks == 0 || run == length[p]) ? blocks + 1 : 0;
+}
+
+/* Cuts axis i in two, the inner one of `inner` steps. */
+static bool cut_axis(axes *list, int32_t i, int64_t inner)
+{
+    if (list->axis[i].extent % inner != 0 || list->count == LP_CHAIN_AXES)
+        return false;
+    memmove(&list->axis[i + 1], &list->axis[i], (size_t)(list->count - i) * sizeof list->axis[0]);
+    list->count++;
+    list->axis[i].extent /= inner;
+    list->axis[i].below *= inner;
+    list->axis[i + 1].extent = inner;
+    list->outer += i < list->outer;
+    return true;
+}
+
+/* The axes that count blocks, one of them cut where it has to be. */
+static bool cut_blocks(axes *list, int64_t blocks)
+{
+    int64_t counted = 1;
+    for (list->outer = 0; counted < blocks && list->outer < list->count; list->outer++) {
+        const int64_t left = blocks / counted, extent = list->axis[list->outer].extent;
+        if (blocks % counted != 0 ||
+            (extent > left && (extent % left != 0 || !cut_axis(list, list->outer, extent / left))))
+            return false;
+        counted *= list->axis[list->outer].extent;
+    }
+    return counted == blocks;
+}
+
+/* Cuts axes of the common dimensions until all parts cut them in the same places. */
+static bool agree(search *s)
+{
+    for (bool changed = true; changed;) {
+        changed = false;
+        for (int p = 0; p < s->parts; p++)
+            for (int q = 0; q < s->parts; q++)
+                for (int32_t j = 0; j < s->part[q].count; j++)
+                    for (int32_t i = 0; i < s->part[p].count; i++) {
+                        const axis *const a = &s->part[p].axis[i], *const b = &s->part[q].axis[j];
+                        if (a->dim != b->dim || a->dim == s->dim || b->below <= a->below ||
+                            b->below >= a->below * a->extent)
+                            continue;
+                        if (b->below % a->below != 0 || !cut_axis(&s->part[p], i, b->below / a->below))
+                            return false;
+                        changed = true;
+                    }
+    }
+    return true;
+}
+
+/* ---- the chain, by its text ---- */
+
+/* How many axes of the same dimension lie outside axis i. */
+static int outside(const axes *list, int32_t i)
+{
+    int count = 0;
+    for (int32_t j = 0; j < list->count; j++)
+        count += list->axis[j].dim == list->axis[i].dim && list->axis[j].below > list->axis[i].below;
+    return count;
+}
+
+static int of_dim(const axes *list, int dim)
+{
+    int count = 0;
+    for (int32_t i = 0; i < list->count; i++)
+        count += list->axis[i].dim == dim;
+    return count;
+}
+
+static void put_dim(lp_layout_writer *w, const search *s, int d)
+{
+    if (s->ndim == 2)
+        lp_layout_put(w, "%s", d == 0 ? "N" : "K");
+    else
+        lp_layout_put(w, "D%d", d);
+}
+
+/* Axes that count blocks are one in all parts, and so are those of the dimensions that no bars cut. */
+static void put_name(lp_layout_writer *w, const search *s, int p, int32_t i)
+{
+    const axes *const list = &s->part[p];
+    const int d = list->axis[i].dim;
+    if (d == s->dim && i < list->outer)
+        lp_layout_put(w, "b%d", (int)i);
+    else if (d == s->dim)
+        lp_layout_put(w, "%c%d", 'p' + p, outside(list, i));
+    else if (of_dim(list, d) == 1)
+        put_dim(w, s, d);
+    else if (s->ndim == 2)
+        lp_layout_put(w, "%s%d", d == 0 ? "n" : "k", outside(list, i));
+    else
+        lp_layout_put(w, "d%d_%d", d, outside(list, i));
+}
+
+/* "(n0 n1=4)" of a dimension in one part, by falling steps; the outermost axis is left open. In the dimension with bars
+ * that is the first one that counts blocks. */
+static void put_source(lp_layout_writer *w, const search *s, int p, int d)
+{
+    const axes *const list = &s->part[p];
+    const int count = of_dim(list, d);
+    if (count == 0)
+        lp_layout_put(w, "%c0=1", 'p' + p);
+    for (int rank = 0; rank < count; rank++)
+        for (int32_t i = 0; i < list->count; i++) {
+            if (list->axis[i].dim != d || outside(list, i) != rank)
+                continue;
+            bool open = d == s->dim ? i < list->outer : rank == 0;
+            for (int32_t j = 0; j < i && d == s->dim; j++)
+                open = open && list->axis[j].dim != d;
+            lp_layout_put(w, "%s", rank > 0 ? " " : "");
+            put_name(w, s, p, i);
+            if (!open)
+                lp_layout_put(w, "=%lld", (long long)list->axis[i].extent);
+        }
+}
+
+static void put_result(lp_layout_writer *w, const search *s, int p, int32_t from, int32_t until)
+{
+    for (int32_t i = from; i < until; i++) {
+        lp_layout_put(w, "%s%s", i > from ? " " : "", s->part[p].axis[i].backwards ? "~" : "");
+        put_name(w, s, p, i);
+    }
+}
+
+static void put_chain(lp_layout_writer *w, const search *s)
+{
+    for (int d = 0; d < s->ndim; d++) {
+        const int parts = d == s->dim ? s->parts : 1, count = of_dim(&s->part[0], d);
+        put_dim(w, s, d);
+        if (parts == 1 && count < 2) {
+            lp_layout_put(w, " ");
+            continue;
+        }
+        for (int p = 0; p < parts; p++) {
+            lp_layout_put(w, p == 0 ? "(" : " | ");
+            put_source(w, s, p, d);
+        }
+        lp_layout_put(w, ") ");
+    }
+    lp_layout_put(w, "->");
+    for (int d = 0; d < s->ndim; d++)
+        if (d != s->dim && of_dim(&s->part[0], d) == 0) { /* a dimension of one element: it lies outermost */
+            lp_layout_put(w, " ");
+            put_dim(w, s, d);
+        }
+    lp_layout_put(w, " ");
+    put_result(w, s, 0, 0, s->part[0].outer);
+    for (int p = 0; p < s->parts; p++) {
+        lp_layout_put(w, p == 0 ? " (" : " | ");
+        if (of_dim(&s->part[p], s->dim) == 0)
+            lp_layout_put(w, "%c0%s", 'p' + p, s->part[p].outer < s->part[p].count ? " " : "");
+        put_result(w, s, p, s->part[p].outer, s->part[p].count);
+    }
+    lp_layout_put(w, ")");
+}
+
+/* That the text is a chain which gives the permutation. */
+static bool says_it(const search *s, const char *text, lp_chain *chain)
+{
+    lp_chain_form form;
+    if (lp_chain_parse(chain, text, NULL) != LP_OK || lp_chain_resolve(&form, chain, s->shape, false, NULL) != LP_OK ||
+        form.units != s->count)
+        return false;
+    for (int64_t k = 0; k < s->count; k++) {
+        int64_t index[LP_CHAIN_DIMS], flat = 0;
+        if (!lp_chain_origin(&form, k, index))
+            return false;
+        for (int d = 0; d < s->ndim; d++)
+            flat = flat * s->shape[d] + index[d];
+        if (flat != s->place[k])
+            return false;
+    }
+    return true;
+}
+
+/* Whether the parts that were found make the permutation. They are not touched. */
+static bool join_parts(const search *found, lp_chain *out)
+{
+    search s = *found;
+    char text[2048];
+    lp_layout_writer w = lp_layout_writer_start(text, sizeof text);
+    const int64_t blocks = count_blocks(&s);
+    if (s.parts < 2 || blocks == 0)
+        return false;
+    for (int p = 0; p < s.parts; p++)
+        if (!cut_blocks(&s.part[p], blocks))
+            return false;
+    if (!agree(&s))
+        return false;
+    put_chain(&w, &s);
+    return w.used < sizeof text && says_it(&s, text, out);
+}
+
+/* Parts from index `from` on, the longest first: a shorter one where the rest does not go on from there. */
+static bool find_parts(search *s, int64_t from, lp_chain *out)
+{
+    const int64_t size = s->shape[s->dim];
+    if (from == size)
+        return join_parts(s, out);
+    if (s->parts == LP_CHAIN_PARTS)
+        return false;
+    const int here = s->parts;
+    for (int64_t until = size; until > from && s->tries <= TRIES_MAX; until--) {
+        const bool end = size <= ALL_ENDS || until == size || until == from + 1 ||
+                         s->where[until] - s->where[until - 1] != s->where[from + 1] - s->where[from];
+        if (!end || !is_part(s, from, until, &s->part[here]))
+            continue;
+        s->first[here + 1] = until;
+        s->parts = here + 1;
+        if (count_blocks(s) > 0 && find_parts(s, until, out))
+            return true;
+        s->parts = here;
+    }
+    return false;
+}
+
+lp_status lp_chain_identify_parts(lp_chain *out, const int64_t *place, int64_t count, int ndim, const int64_t *shape,
+                                  const lp_alloc *alloc, lp_error *err)
+{
+    lp_error plain;
+    lp_status status = lp_chain_identify(out, place, count, ndim, shape, &plain);
+    search s = {.place = place, .shape = shape, .count = count, .stride = 1, .ndim = ndim};
+    bool inside = status == LP_E_UNSUPPORTED;
+    for (int64_t k = 0; k < count && inside; k++)
+        inside = place[k] >= 0 && place[k] < count;
+    if (!inside) {
+        if (status != LP_OK && err != NULL)
+            *err = plain;
+        return status;
+    }
+    int64_t *const memory = lp_allocate(alloc, (size_t)count * 2 * sizeof *memory);
+    if (memory == NULL)
+        return lp_fail_memory(err);
+    s.where = memory;
+    s.compact = memory + count;
+    for (s.dim = ndim - 1; s.dim >= 0 && status == LP_E_UNSUPPORTED; s.dim--) {
+        memset(s.where, 0, (size_t)count * sizeof *s.where);
+        find_places(&s);
+        if (find_parts(&s, 0, out))
+            status = LP_OK;
+        s.stride *= shape[s.dim];
+    }
+    lp_release(alloc, memory);
+    if (status != LP_OK && err != NULL)
+        *err = plain;
+    return status;
+}
