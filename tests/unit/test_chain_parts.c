@@ -347,7 +347,8 @@ static void random_parts_are_found(void **state)
     int found_parts = 0;
     for (int round = 0; round < 300; round++) {
         const int parts = 2 + formula_byte(seed++, 1) % 3, inner = 2 + formula_byte(seed++, 2) % 4;
-        int64_t shape[3] = {inner * (1 + formula_byte(seed++, 3) % 3), 1 + formula_byte(seed++, 4) % 4, 0};
+        const int tiles = 1 + formula_byte(seed++, 3) % 3;
+        int64_t shape[3] = {inner * tiles, 1 + formula_byte(seed++, 4) % 4, 0};
         char left[128] = "", right[128] = "", text[400];
         for (int p = 0; p < parts; p++) {
             const int chunks = 1 + formula_byte(seed++, 5) % 4, width = 1 + formula_byte(seed++, 6) % 5;
