@@ -91,6 +91,12 @@ void lp_cli_forget(lp_cli *cli)
     }
 }
 
+/* Values that are used as they are given; others are judged where they are parsed. */
+static bool is_taken_as_it_is(const lp_option *o)
+{
+    return chosen("BASE|DIR|FILE|GLOB|NAME|PATH|PLACE|SOCKET|TEXT|TRACE", o->value);
+}
+
 /* `value` is "" where the option has none. */
 static int take_own(lp_cli *cli, int index, bool negated, const char *value)
 {
@@ -102,6 +108,8 @@ static int take_own(lp_cli *cli, int index, bool negated, const char *value)
     }
     if (o->choices != NULL && !chosen(o->choices, value))
         return lp_cli_usage(cli, "--%s takes one of %s, not '%s'", o->name, o->choices, lp_cli_clean(value));
+    if (value[0] == '\0' && is_taken_as_it_is(o)) /* a variable of a script that was not set */
+        return lp_cli_usage(cli, "--%s needs a value, not ''", o->name);
     if (s->value[index] != NULL && is_list(o))
         return add_to_list(s, index, value);
     s->value[index] = value;

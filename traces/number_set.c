@@ -54,8 +54,8 @@ lp_status lp_number_set_parse(lp_number_set *set, const char *text, const lp_pla
     char *file;
     int64_t bytes;
     *set = (lp_number_set){.alloc = p.alloc};
-    if (text[0] == '\0') /* an empty variable of a script; an empty file may be meant */
-        return lp_fail(err, LP_E_ARGUMENT, "row numbers are such as 4, 0-100/2 or 3,7-9, not ''");
+    if (text[strspn(text, ",")] == '\0') /* empty variables of a script; an empty file may be meant */
+        return lp_fail(err, LP_E_ARGUMENT, "row numbers are such as 4, 0-100/2 or 3,7-9, not '%.40s'", text);
     if (text[0] != '@')
         return add_pieces(set, text, ",", err);
     LP_TRY(lp_read_file(&p, text + 1, LP_NUMBER_FILE_MAX, &file, &bytes, err));

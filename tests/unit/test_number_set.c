@@ -33,7 +33,7 @@ static void nonsense_is_refused(void **unused)
 {
     (void)unused;
     static const char *const bad[] = {
-        "", "-1", "1-", "2-1", "1/0", "a", "1 ", "1-2-3", "1-9/", "/2", "--", "9223372036854775808", "0x10"};
+        "", ",", ",,", "-1", "1-", "2-1", "1/0", "a", "1 ", "1-2-3", "1-9/", "/2", "--", "9223372036854775808", "0x10"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         lp_number_set set;
         lp_error err = {0};

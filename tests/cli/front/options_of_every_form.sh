@@ -43,3 +43,11 @@ warned loadplan layout --unit 16 --no-pad
 LOADPLAN_THREADS=2 warned loadplan replay good.lpt --dry-run
 warned loadplan -q explain good.lpt --senders 3
 loadplan check good.lpt --ops '' || echo "exit $?"
+echo "--- a variable that was not set"
+for option in --tensor --checkpoint --config --suppressions --summary-file --output -o; do
+    loadplan check good.lpt $option '' || echo "exit $?"
+done
+loadplan check good.lpt --ops ,, || echo "exit $?"
+loadplan diff --against '' good.lpt || echo "exit $?"
+loadplan info good.lpt -o '' || echo "exit $?"
+test ! -e .partial
