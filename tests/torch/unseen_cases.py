@@ -69,3 +69,33 @@ def several_results_into_out(d, name, w):
     if name == "w":
         torch.split_copy(w, 2, out=[torch.empty(2, 6), torch.empty(2, 6)])  # refused
     d[name].data.copy_(w)
+
+
+# ---- values that nobody uses
+
+
+@case({"w": (F32, (4, 6)), "v": (F32, (4, 6))}, {"w": (F32, (4, 6)), "v": (F32, (4, 6))}, "copy", refused={"v": "cumsum"})
+def computes_what_nobody_uses(d, name, w):
+    sums = w.cumsum(0)  # refused
+    d[name].data.copy_(w)
+    if name == "v":
+        d[name].data[0].copy_(sums[3])
+
+
+@case({"a": (F32, (2,)), "b": (F32, (2,)), "c": (F32, (2,))}, {k: (F32, (2,)) for k in "abcs"}, "copy", refused={"a": "cumsum"})
+def uses_it_when_its_operand_is_another(d, name, w):
+    if name == "a":
+        d["a"].buffer = torch.empty(2)
+    d["a"].buffer.copy_(w)
+    d[name].data.copy_(d["a"].buffer)
+    if name == "a":
+        d["a"].sums = d["a"].buffer.cumsum(0)  # refused
+    if name == "c":
+        d["s"].data[:1].copy_(d["a"].sums[1:])
+        d["s"].data[1:].copy_(d["a"].sums[:1])
+
+
+@case({"w": (F32, (4, 6))}, {"w": (F32, (4, 6))}, "copy")
+def draws_over_what_it_computed(d, name, w):
+    d["w"].data.copy_(w)
+    torch._weight_norm(d["w"].data, d["w"].data[:, :1], 0).normal_()

@@ -218,15 +218,13 @@ def refuse_all(rec, operation, args, kwargs, reason="is neither a view, a copy n
     if form is None:  # no geometry without values: what neutral values give
         storages.refuse(name, reason, loaded)
         rec.mark_read()
-        ran = run(operation, args, kwargs)
+        form = run(operation, args, kwargs)
         storages.memory.read_unseen(everywhere=True)  # it was just said
-        return tree_map(lambda x: _hold(rec, name, reason, loaded, x), ran)
-    return tree_map(lambda x: _hold(rec, name, reason, loaded, x), form)
 
-
-def _hold(rec, name, reason, loaded, form):
-    if not isinstance(form, torch.Tensor):
-        return form
-    made = rec.storages.temporary_like(form)
-    rec.storages.refuse(name, reason, loaded, made)
-    return made
+    def place_of(x):
+        if not isinstance(x, torch.Tensor):
+            return x
+        made = storages.temporary_like(x)
+        storages.hold(made, name, reason, loaded)
+        return made
+    return tree_map(place_of, form)

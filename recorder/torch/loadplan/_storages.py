@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes as c
 from array import array
 from threading import get_ident
+from typing import NamedTuple
 
 import torch
 
@@ -70,6 +71,15 @@ def plain(name: str, tensor: torch.Tensor):
         yield from plain(name if len(parts) == 1 else f"{name}.{part}", inner)
 
 
+class Unknown(NamedTuple):
+    """Values that no trace can say: their names are refused when somebody uses them, and not before."""
+
+    operation: str
+    reason: str
+    operands: list[torch.Tensor] | None  # what they were made of; None: nothing that has a name
+    place: tuple[bytes, int]
+
+
 class Storages:
     """The mirror, the numbers of the storages that it knows, and calls into it."""
 
@@ -91,8 +101,7 @@ class Storages:
         self._before: dict[int, tuple[torch.UntypedStorage, torch.Tensor]] = {}  # destinations given to them, and their bytes
         self.exposed: list[torch.Tensor] = []  # memory with loaded bytes that others than torch see
         self._index: dict[int, int] = {}  # of a checkpoint tensor, by number
-        # Storages whose use is refused: operation, reason, and the tensor that it read, if one is known.
-        self.unknown: dict[int, tuple[str, str, torch.Tensor | None]] = {}
+        self.unknown: dict[int, Unknown] = {}  # by number: storages of values that nobody has looked at yet
         self.gpu: set[int] = set()  # storages whose tensors are on a GPU when the loader really runs
         self.current: dict[int, int] = {}  # by thread: index of the checkpoint tensor that it works on
         self._error = Error()
@@ -238,12 +247,20 @@ class Storages:
         return lib.lp_mirror_is_loaded(self.mirror, form.buffer_info()[0])
 
     def _refuse_unknown(self, number: int, tensor: torch.Tensor) -> None:
-        operation, reason, operand = self.unknown.pop(number)
-        if operand is not None:
-            self.refuse(operation, reason, [operand], tensor)
+        operation, reason, operands, place = self.unknown.pop(number)
+        if operands is not None:
+            self.refuse(operation, reason, operands, torch.empty(0, dtype=torch.uint8).set_(raw_storage(tensor)), place=place)
             return
         file, line = self.places.here()
         self.unrecorded.append(f"{file.decode()}:{line}: {operation}: {reason}")
+
+    def hold(self, tensor: torch.Tensor, operation: str, reason: str, operands) -> None:
+        """The temporary `tensor` has values made of `operands` that no trace can say. As what they are made of may change
+        before somebody uses them, it is copied."""
+        kept = [self.temporary_like(torch.empty(t.shape, dtype=t.dtype, device="meta")) for t in operands]
+        for copy, t in zip(kept, operands):
+            self.copy(copy, t)
+        self.unknown[self.number_of(tensor)] = Unknown(operation, reason, kept, self.places.here())
 
     def forget(self, tensor: torch.Tensor, operation: str, reason: str) -> None:
         """What the tensor's memory holds is not known any more."""
@@ -251,7 +268,7 @@ class Storages:
         if number is None:
             number = self.temporary(raw_storage(tensor))
         if self.kind[number] == OTHER:
-            self.unknown[number] = operation, reason, None
+            self.unknown[number] = Unknown(operation, reason, None, self.places.here())
         else:
             file, line = self.places.here()
             self.unrecorded.append(f"{file.decode()}:{line}: {operation}: {reason}")
@@ -338,6 +355,9 @@ class Storages:
 
     def refuse(self, operation: str, reason: str, operands, dst: torch.Tensor | None = None, place=None) -> None:
         file, line = self.places.here() if place is None else place
+        for t in operands:
+            if (number := self.number_of(t)) in self.unknown:
+                self._refuse_unknown(number, t)
         forms = [self._blamed(t) for t in operands]
         pointers = (c.c_void_p * max(len(forms), 1))(*[form.buffer_info()[0] for form in forms])
         to = self._blamed(dst) if dst is not None else None

@@ -175,15 +175,14 @@ _reduction(MIN, "amin", "min")
 
 @handles("max.dim", "min.dim")
 def _extreme(rec, operation, args, kwargs):
-    """The values; the names are refused when somebody asks where they were."""
+    """The values; where they were is refused when somebody uses it."""
     if not rec.storages.is_loaded(args[0]) or args[0].dtype not in _FLOATS:
         return refuse_all(rec, operation, args, kwargs)
     is_max = operation is aten.max.dim
     values = aten.amax.default if is_max else aten.amin.default
     keeps = args[2] if len(args) > 2 else kwargs.get("keepdim", False)
     where = rec.storages.temporary_like(form_of(operation, args, kwargs)[1])
-    rec.storages.unknown[rec.storages.number_of(where)] = ("max" if is_max else "min", "finds out where values are",
-                                                                args[0].detach())
+    rec.storages.hold(where, "max" if is_max else "min", "finds out where values are", [args[0]])
     made = HANDLERS[values](rec, values, (args[0], [args[1]], keeps), {}), where
     return (torch.return_types.max if is_max else torch.return_types.min)(made)
 

@@ -9,7 +9,7 @@ import torch
 from torch.utils._pytree import tree_map
 
 from ._operations import adopt, fill, fill_stretches, handles, on_cpu, refuse_all, run, tensors_of, write_constant
-from ._storages import DESTINATION, SOURCE
+from ._storages import DESTINATION, OTHER, SOURCE, raw_storage
 
 
 def same_place(a: torch.Tensor, b: torch.Tensor) -> bool:
@@ -88,6 +88,18 @@ def _fill_(rec, operation, args, kwargs):
         run(operation, args, kwargs)
     elif dst.numel() > 0:
         fill(rec, dst, value)
+    return dst
+
+
+@handles("normal_", "uniform_", "random_", "exponential_", "log_normal_", "cauchy_", "geometric_", "bernoulli_.float")
+def _random_(rec, operation, args, kwargs):
+    """What a temporary held is gone, whatever it was."""
+    dst, storages = args[0], rec.storages
+    number = storages.number_of(dst)
+    if number is None or storages.kind[number] != OTHER or dst.numel() * dst.dtype.itemsize < raw_storage(dst).nbytes():
+        return refuse_all(rec, operation, args, kwargs)
+    storages.unknown.pop(number, None)
+    storages.forget(dst, operation.overloadpacket.__name__, "makes random numbers")
     return dst
 
 
