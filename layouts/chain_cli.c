@@ -231,14 +231,15 @@ int lp_chain_run(lp_cli *cli, const lp_chain_known *known, const char *text)
     const char *const in = lp_cli_text(cli, "apply", NULL), *const out = lp_cli_text(cli, "output", NULL);
     const char *const record = lp_cli_text(cli, "identify", NULL), *const other = lp_cli_text(cli, "compare", NULL);
     const char *const format = lp_cli_text(cli, "format", "text");
-    const bool json = strcmp(format, "json") == 0, inverse = lp_cli_flag(cli, "inverse", false);
+    const bool json = strcmp(format, "json") == 0, svg = strcmp(format, "svg") == 0;
+    const bool inverse = lp_cli_flag(cli, "inverse", false);
     const bool force = lp_cli_flag(cli, "force", false);
     lp_chain_request request;
     int code = chain_request(cli, &request, known, text);
     if (code != 0)
         return code;
-    if (strcmp(format, "svg") == 0)
-        return lp_cli_usage(cli, "there are no pictures of chains");
+    if (svg && (record != NULL || other != NULL || in != NULL || request.chain.axes == 0))
+        return lp_cli_usage(cli, "'--format=svg' draws one layout");
     if (record != NULL && !request.sized)
         return lp_cli_usage(cli, "'--identify' needs '--shape' with all dimensions of the source");
     if (inverse && in == NULL)
@@ -256,6 +257,8 @@ int lp_chain_run(lp_cli *cli, const lp_chain_known *known, const char *text)
         code = lp_chain_identify_file(cli, &request, record, json);
     else if (other != NULL)
         code = run_compare(cli, &request, other, json);
+    else if (svg)
+        code = lp_chain_show_svg(cli, &request);
     else
         code = lp_chain_show(cli, &request, json);
     const int close_code = lp_cli_close_output(cli);

@@ -79,11 +79,13 @@ int lp_chain_sizes(lp_cli *cli, lp_chain_request *request, const char *text);
 /* `loadplan layout` with a chain of the table, or the text of --chain, or neither (--identify). */
 int lp_chain_run(lp_cli *cli, const lp_chain_known *known, const char *text);
 
-/* Shows the chain; transforms a file by it; says whether another one is the same at this shape; finds the chain of a
- * recorded permutation, or with a chain in the request (axes > 0) compares the two. Exit codes, having complained. */
+/* Shows the chain; draws it; transforms a file by it; says whether another one is the same at this shape; finds the
+ * chain of a recorded permutation, or with a chain in the request (axes > 0) compares the two. Exit codes, having
+ * complained. */
 int lp_chain_show(lp_cli *cli, const lp_chain_request *request, bool json);
 int lp_chain_transform_file(lp_cli *cli, const lp_chain_request *request, const char *in, const char *out,
                             bool overwrite, bool inverse);
+int lp_chain_show_svg(lp_cli *cli, const lp_chain_request *request);
 int lp_chain_compare(lp_cli *cli, const lp_chain_request *request, const lp_chain_request *with, bool json);
 int lp_chain_identify_file(lp_cli *cli, const lp_chain_request *request, const char *in, bool json);
 

@@ -27,6 +27,9 @@ typedef struct lp_svg {
     int bottom;
 } lp_svg;
 
+/* The style sheet of all pictures. */
+extern const char lp_svg_style[];
+
 /* A text of one line at its baseline, `class` of the style sheet or "". */
 void lp_svg_text(const lp_svg *svg, int x, int y, const char *class, const char *format, ...)
     __attribute__((format(printf, 5, 6)));

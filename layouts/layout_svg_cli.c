@@ -9,7 +9,7 @@
 
 enum { FORMULA_WIDTH = 112 /* characters */ };
 
-static const char style[] =
+const char lp_svg_style[] =
     "<style>"
     "svg{background:#fff}text{font:11px sans-serif;fill:#1f2328}"
     ".t{font-size:17px;font-weight:bold}.b{font-weight:bold}.s{font-size:10px;fill:#59636e}"
@@ -116,7 +116,7 @@ int lp_layout_show_svg(lp_cli *cli, const lp_layout *layout, const lp_layout_siz
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" role=\"img\" "
             "aria-labelledby=\"title\">\n<title id=\"title\">Layout %s: %s</title>\n",
             LP_SVG_WIDTH, height, LP_SVG_WIDTH, height, layout->id, layout->summary);
-    fputs(style, cli->out);
+    fputs(lp_svg_style, cli->out);
     fprintf(cli->out, "<rect class=\"bg\" width=\"%d\" height=\"%d\"/>\n", LP_SVG_WIDTH, height);
     draw_title(&v, sizes, &shape);
     lp_svg_draw_map(&v);

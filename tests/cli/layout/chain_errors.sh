@@ -14,7 +14,8 @@ no scale_128x4 --shape N=1,Q=2
 no scale_128x4 --shape 1,
 no scale_128x4 --unit 12
 no scale_128x4 --chain 'a -> a'
-no scale_128x4 --format=svg
+no scale_128x4 --format=svg --compare scale_8x4 --shape 8,8
+no --format=svg
 no scale_128x5
 no bf16_l1_weight --identify x
 no --identify x

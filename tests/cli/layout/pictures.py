@@ -144,6 +144,21 @@ def check_picture(name, shape):
             picture.fail(f"'{wanted}' is not in it")
 
 
+# Chains that docs/layouts.md shows, and for which sizes. What is in such pictures is checked by chain_pictures.py.
+CHAINS = {"scale_128x4": "N=384,K=12", "gguf_q8_0_4x4": "N=8,B=3,P=34"}
+
+
+def check_chains(text, write):
+    for name, shape in CHAINS.items():
+        path, picture = DOCS / "layouts" / f"{name}.svg", loadplan(name, "--shape", shape, "--format=svg")
+        if write:
+            path.write_text(picture)
+        if not path.exists() or path.read_text() != picture:
+            sys.exit(f"{path.name} is stale: run {sys.argv[0]} --write and look at it")
+        if f"](layouts/{name}.svg)" not in text:
+            sys.exit(f"layouts.md does not show {path.name}")
+
+
 def main():
     names = [row["id"] for row in json.loads(loadplan("--format=json"))["layouts"]]
     pictures = shared_pictures(names)
@@ -154,6 +169,7 @@ def main():
         for shape in SHAPES:
             check_picture(name, shape)
     text = (DOCS / "layouts.md").read_text()
+    check_chains(text, sys.argv[1:] == ["--write"])
     for name, group in pictures.items():
         path = DOCS / "layouts" / f"{name}.svg"
         if not path.exists() or path.read_text() != loadplan(name, "--format=svg"):
@@ -163,7 +179,7 @@ def main():
         row = re.search(rf"^\| \[{name}\]\(layouts/{name}\.svg\) \| (.*) \|$", text, re.M)
         if row is None or row[1].split(", ") != group:
             sys.exit(f"layouts.md should say that {name}.svg stands for {', '.join(group)}")
-    others = {path.stem for path in (DOCS / "layouts").iterdir()} - set(pictures)
+    others = {path.stem for path in (DOCS / "layouts").iterdir()} - set(pictures) - set(CHAINS)
     if others:
         sys.exit(f"no layout has the pictures {sorted(others)}")
     print(f"{len(names)} layouts, {len(pictures)} pictures")

@@ -1,0 +1,1 @@
+"$PYTHON" "$SUITE/chain_pictures.py"
