@@ -5,8 +5,6 @@
 #include "traces/dump_text.h"
 #include "traces/trace_dump.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 
 static void give_text(sqlite3_context *out, const char *text)
 {
