@@ -249,10 +249,11 @@ size_t lp_chain_inverse_text(const lp_chain_form *form, char *buffer, size_t buf
         const subject s = subject_of(form, p);
         if (c->parts > 1) {
             const int64_t block = form->split_stride * form->out_shape[c->split_out];
+            const int64_t end = form->out_first[p + 1] * form->split_stride;
             lp_layout_put(&w, p == 0 ? "off" : "; off");
             if (block < form->units)
                 lp_layout_put(&w, "%%%lld", (long long)block);
-            lp_layout_put(&w, "<%lld: ", (long long)(form->out_first[p + 1] * form->split_stride));
+            lp_layout_put(&w, "<%lld: ", (long long)end);
         }
         put_inverse(&w, &s);
     }
