@@ -2,6 +2,7 @@
 /* Which file of a folder is the checkpoint, and what links say. The only place that looks at folders and links, which
  * lp_io does not serve: it always asks the operating system. */
 #include "traces/checkpoint_catalogue.h"
+#include "traces/glob.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -37,16 +38,23 @@ static void consider(candidates *c, const char *name, const char *preferred)
 
 /* What stands in folders without a checkpoint that can be read, and what to do about it. */
 static const struct {
-    const char *suffix, *what;
+    const char *pattern, *what;
 } remains[] = {
-    {".safetensors.incomplete", "is an unfinished download: finish it"},
-    {".incomplete", "is an unfinished download: finish it"},
-    {".safetensors.part", "is an unfinished download: finish it"},
-    {".safetensors.crdownload", "is an unfinished download: finish it"},
-    {".gguf", "is a GGUF file: use the safetensors checkpoint that it was made from"},
-    {".bin", "looks like a PyTorch file: convert it to safetensors first"},
-    {".pt", "looks like a PyTorch file: convert it to safetensors first"},
-    {".pth", "looks like a PyTorch file: convert it to safetensors first"},
+    {"*.safetensors.incomplete", "is an unfinished download: finish it"},
+    {"*.incomplete", "is an unfinished download: finish it"},
+    {"*.safetensors.part", "is an unfinished download: finish it"},
+    {"*.safetensors.crdownload", "is an unfinished download: finish it"},
+    {"*.gguf", "is a GGUF file: use the safetensors checkpoint that it was made from"},
+    {"*.bin", "looks like a PyTorch file: convert it to safetensors first"},
+    {"*.pt", "looks like a PyTorch file: convert it to safetensors first"},
+    {"*.pth", "looks like a PyTorch file: convert it to safetensors first"},
+    {"*.ckpt", "looks like a PyTorch file: convert it to safetensors first"},
+    {"*.npz", "is an archive of NumPy: convert it to safetensors first"},
+    {"*.h5", "is an HDF5 file: convert it to safetensors first"},
+    {"*.msgpack", "is a file of Flax: convert it to safetensors first"},
+    {"*.onnx", "is an ONNX file: use the checkpoint that it was made from"},
+    {"model_index.json", "speaks of a pipeline of several models: give the folder of one of them"},
+    {"models--*", "is a repository in the Hugging Face cache: give a folder in its 'snapshots'"},
     {"snapshots", "has the checkpoints of a repository in the Hugging Face cache: give a folder in it"},
 };
 enum { REMAINS = sizeof remains / sizeof *remains };
@@ -94,7 +102,7 @@ static lp_status list(const char *folder, listing *l, lp_error *err)
         else if (has_suffix(entry->d_name, ".safetensors.aria2"))
             consider(&l->unfinished, entry->d_name, "");
         for (int i = 0; i < REMAINS; i++)
-            if (has_suffix(entry->d_name, remains[i].suffix))
+            if (lp_glob_match(remains[i].pattern, entry->d_name))
                 consider(&l->other[i], entry->d_name, "");
     }
     const int code = errno;

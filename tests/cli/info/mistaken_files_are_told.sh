@@ -43,6 +43,16 @@ refused info partial
 : > torch/pytorch_model.bin
 refused info torch
 refused info cache
+mkdir -p hub/models--org--name/snapshots pipeline/unet flax
+refused info hub
+refused info hub/models--org--name
+: > pipeline/model_index.json
+refused info pipeline
+for name in flax_model.msgpack tf_model.h5 weights.npz model.ckpt model.onnx; do
+    : > flax/$name
+    refused info flax
+    rm flax/$name
+done
 mkdir cache/snapshots/main
 ln -s ../../blobs/00 cache/snapshots/main/model.safetensors
 loadplan info cache/snapshots/main || echo "exit $?"
