@@ -13,6 +13,7 @@
 
 enum {
     TABLES_MOST = 11,
+    TILE_THREADS = 128,
     TABLE_ALIGN = 256,
     PIN_LEAST = 64 << 10, /* bytes that are not worth it below */
     HUGE_PAGE = 2 << 20
@@ -20,7 +21,8 @@ enum {
 
 struct host_list {
     device_list device;
-    uint32_t *item_tile; /* the same on the host */
+    lp_tile_run *run, *whole; /* on the device, of its lists */
+    uint32_t *item_tile;      /* of the list, on the host */
 };
 
 struct lp_device_exec {
@@ -82,10 +84,10 @@ static void add_table(tables *t, void *place, const void *from, size_t bytes)
 
 static void add_list(tables *t, host_list *list, const lp_tile_list *from, uint32_t items)
 {
-    const size_t tile_bytes = static_cast<size_t>(from->count) * sizeof *from->tile;
-    add_table(t, &list->device.tile, from->tile, tile_bytes);
+    const size_t run_bytes = static_cast<size_t>(from->runs) * sizeof *from->run;
+    add_table(t, &list->run, from->run, run_bytes);
     if (from->whole != NULL)
-        add_table(t, &list->device.whole, from->whole, tile_bytes);
+        add_table(t, &list->whole, from->whole, run_bytes);
     add_table(t, &list->device.item_tile, from->item_tile, (static_cast<size_t>(items) + 1) * sizeof *from->item_tile);
 }
 
@@ -105,35 +107,59 @@ static char *gather_tables(const tables *t)
 }
 
 /* Returns when the tables are there. Pageable memory would go piece by piece, and each wait behind the link. */
-static int send_tables(const tables *t, char *memory, char *host)
+static int send_tables(const tables *t, char *memory, char *host, cudaStream_t stream)
 {
-    int code = 0;
-    cudaStream_t stream;
     const bool is_pinned =
         t->total >= PIN_LEAST && lp_cuda_cleared(cudaHostRegister(host, t->total, cudaHostRegisterDefault)) == 0;
-    CUDA_TRY(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), unpin);
-    code = lp_cuda_cleared(cudaMemcpyAsync(memory, host, t->total, cudaMemcpyHostToDevice, stream));
+    int code = lp_cuda_cleared(cudaMemcpyAsync(memory, host, t->total, cudaMemcpyHostToDevice, stream));
     if (code == 0)
         code = lp_cuda_cleared(cudaStreamSynchronize(stream));
-    cudaStreamDestroy(stream);
-unpin:
     if (is_pinned)
         (void)lp_cuda_cleared(cudaHostUnregister(host));
     return code;
 }
 
-static int upload_tables(const tables *t, char **memory)
+static int upload_tables(const tables *t, char *memory, cudaStream_t stream)
 {
     char *host = gather_tables(t);
     if (host == nullptr)
         return cudaErrorMemoryAllocation;
-    int code = lp_cuda_cleared(cudaMalloc(memory, t->total));
-    if (code == 0)
-        code = send_tables(t, *memory, host);
+    const int code = send_tables(t, memory, host, stream);
     free(host);
-    for (int i = 0; i < t->count && code == 0; i++)
-        *t->place[i] = *memory + t->at[i];
+    for (int i = 0; i < t->count; i++)
+        *t->place[i] = memory + t->at[i];
     return code;
+}
+
+/* ---- tiles ---- */
+
+static size_t tile_bytes(const lp_tile_list *from)
+{
+    return static_cast<size_t>(from->count) * (from->whole != NULL ? 2 : 1) * sizeof(lp_device_tile);
+}
+
+/* Writes the tiles of a list: a block those of one run. */
+__global__ void write_tiles(lp_device_tile *tile, const lp_tile_run *run)
+{
+    const lp_tile_run r = run[blockIdx.x];
+    for (uint32_t i = threadIdx.x; i < r.tiles; i += blockDim.x)
+        tile[r.first + i] = {r.desc, i, r.item, r.shape};
+}
+
+/* From its runs to *at, which moves behind it. */
+static int write_list(host_list *list, const lp_tile_list *from, char **at, cudaStream_t stream)
+{
+    const uint32_t runs = static_cast<uint32_t>(from->runs);
+    list->device.tile = list->device.whole = reinterpret_cast<lp_device_tile *>(*at);
+    if (from->whole != NULL)
+        list->device.whole += from->count;
+    *at += tile_bytes(from);
+    if (runs == 0)
+        return 0;
+    write_tiles<<<runs, TILE_THREADS, 0, stream>>>(list->device.tile, list->run);
+    if (from->whole != NULL)
+        write_tiles<<<runs, TILE_THREADS, 0, stream>>>(list->device.whole, list->whole);
+    return lp_cuda_cleared(cudaGetLastError());
 }
 
 /* What the host needs of a list later. */
@@ -144,15 +170,28 @@ static int keep_list(host_list *list, const lp_tile_list *from, uint32_t items)
     if (list->item_tile == nullptr)
         return cudaErrorMemoryAllocation;
     memcpy(list->item_tile, from->item_tile, item_bytes);
-    if (from->whole == NULL)
-        list->device.whole = list->device.tile;
     return 0;
+}
+
+static int open_lists(lp_device_exec *e, const lp_device_program *p, char *tiles, cudaStream_t stream)
+{
+    host_list *const list[] = {&e->rows, &e->words, &e->others};
+    const lp_tile_list *const from[] = {&p->rows, &p->words, &p->others};
+    int code = 0;
+    for (int i = 0; i < 3 && code == 0; i++) {
+        code = keep_list(list[i], from[i], p->items);
+        if (code == 0)
+            code = write_list(list[i], from[i], &tiles, stream);
+    }
+    const int waited = lp_cuda_cleared(cudaStreamSynchronize(stream));
+    return code != 0 ? code : waited;
 }
 
 extern "C" int lp_device_exec_open(lp_device_exec **out, const lp_device_program *p)
 {
     int code = 0, device = 0, processors = 0, resident = 0;
     tables t = {};
+    cudaStream_t stream;
     lp_device_exec *e = static_cast<lp_device_exec *>(calloc(1, sizeof *e));
     if (e == nullptr)
         return cudaErrorMemoryAllocation;
@@ -170,14 +209,13 @@ extern "C" int lp_device_exec_open(lp_device_exec **out, const lp_device_program
     add_list(&t, &e->rows, &p->rows, p->items);
     add_list(&t, &e->words, &p->words, p->items);
     add_list(&t, &e->others, &p->others, p->items);
-    e->bytes = static_cast<int64_t>(t.total);
-    code = upload_tables(&t, &e->memory);
+    e->bytes = static_cast<int64_t>(t.total + tile_bytes(&p->rows) + tile_bytes(&p->words) + tile_bytes(&p->others));
+    CUDA_TRY(cudaMalloc(&e->memory, static_cast<size_t>(e->bytes)), failed);
+    CUDA_TRY(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), failed);
+    code = upload_tables(&t, e->memory, stream);
     if (code == 0)
-        code = keep_list(&e->rows, &p->rows, p->items);
-    if (code == 0)
-        code = keep_list(&e->words, &p->words, p->items);
-    if (code == 0)
-        code = keep_list(&e->others, &p->others, p->items);
+        code = open_lists(e, p, e->memory + t.total, stream);
+    cudaStreamDestroy(stream);
 failed:
     if (code != 0)
         lp_device_exec_close(e);

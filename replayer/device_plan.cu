@@ -27,10 +27,7 @@ static uint64_t address_of(const lp_plan *plan, const lp_step *step)
 
 static lp_status compile_entries(lp_device_program *program, const lp_plan *plan, lp_error *err)
 {
-    int64_t bytes = 0; /* bind has counted them without overflow */
-    for (int64_t s = 0; s < plan->step_count; s++)
-        bytes += plan->step[s].map->dst_bytes;
-    LP_TRY(lp_device_program_reserve(program, plan->step_count, bytes, err));
+    LP_TRY(lp_device_program_reserve(program, plan->step_count, err));
     for (uint32_t e = 0; e < plan->entry_count; e++) {
         const lp_entry *entry = &plan->entry[e];
         for (uint32_t s = 0; s < entry->step_count; s++) {

@@ -51,14 +51,14 @@ static bool reserve(lp_device_program *p, void **list, int64_t *capacity, int64_
     return true;
 }
 
-lp_status lp_device_program_reserve(lp_device_program *p, int64_t steps, int64_t bytes, lp_error *err)
+lp_status lp_device_program_reserve(lp_device_program *p, int64_t steps, lp_error *err)
 {
-    void *tiles = p->rows.tile, *descs = p->desc;
-    const bool has_tiles = reserve(p, &tiles, &p->rows.capacity, bytes / LP_TILE_BYTES + steps, sizeof *p->rows.tile);
-    p->rows.tile = tiles;
+    void *runs = p->rows.run, *descs = p->desc;
+    const bool has_runs = reserve(p, &runs, &p->rows.capacity, steps, sizeof *p->rows.run);
+    p->rows.run = runs;
     const bool has_descs = reserve(p, &descs, &p->desc_capacity, steps, sizeof *p->desc);
     p->desc = descs;
-    return has_tiles && has_descs ? LP_OK : lp_fail_memory(err);
+    return has_runs && has_descs ? LP_OK : lp_fail_memory(err);
 }
 
 void lp_device_program_free(lp_device_program *p)
@@ -66,13 +66,13 @@ void lp_device_program_free(lp_device_program *p)
     if (p == NULL)
         return;
     lp_release(p->alloc, p->desc);
-    lp_release(p->alloc, p->rows.tile);
+    lp_release(p->alloc, p->rows.run);
     lp_release(p->alloc, p->rows.item_tile);
-    lp_release(p->alloc, p->words.tile);
+    lp_release(p->alloc, p->words.run);
     lp_release(p->alloc, p->words.item_tile);
     lp_release(p->alloc, p->words.whole);
     lp_release(p->alloc, p->shape);
-    lp_release(p->alloc, p->others.tile);
+    lp_release(p->alloc, p->others.run);
     lp_release(p->alloc, p->others.item_tile);
     lp_release(p->alloc, p);
 }
@@ -194,12 +194,15 @@ static lp_status add_tiles(lp_device_program *p, lp_tile_list *list, uint32_t it
 {
     if (count > (int64_t)UINT32_MAX - p->rows.count - p->words.count - p->others.count)
         return lp_fail(err, LP_E_LIMIT, "the plan needs more than %u tiles", UINT32_MAX);
-    if (!lp_grow(p->alloc, (void **)&list->tile, &list->capacity, list->count + count, sizeof *list->tile))
+    if (!lp_grow(p->alloc, (void **)&list->run, &list->capacity, list->runs + 1, sizeof *list->run))
         return lp_fail_memory(err);
-    const uint32_t desc = (uint32_t)(p->desc_count - 1), shape_number = p->desc[desc].shape;
-    for (int64_t i = 0; i < count; i++)
-        list->tile[list->count++] =
-            (lp_device_tile){.desc = desc, .part = (uint32_t)i, .item = item, .shape = shape_number};
+    const uint32_t desc = (uint32_t)(p->desc_count - 1);
+    list->run[list->runs++] = (lp_tile_run){.desc = desc,
+                                            .item = item,
+                                            .shape = p->desc[desc].shape,
+                                            .first = (uint32_t)list->count,
+                                            .tiles = (uint32_t)count};
+    list->count += count;
     return LP_OK;
 }
 
@@ -342,18 +345,23 @@ static lp_status order_by_shape(lp_device_program *p, lp_error *err)
     if (p->shape_count < 2)
         return LP_OK;
     int64_t *place = lp_allocate_zero(p->alloc, ((size_t)p->shape_count + 1) * sizeof *place);
-    p->words.whole = lp_allocate(p->alloc, (size_t)list->count * sizeof *list->tile);
+    p->words.whole = lp_allocate(p->alloc, (size_t)list->runs * sizeof *list->run);
     if (place == NULL || p->words.whole == NULL) {
         lp_release(p->alloc, place);
         return lp_fail_memory(err);
     }
-    for (int64_t i = 0; i < list->count; i++)
-        place[list->tile[i].shape]++; /* shapes count from 1: after the sums, place[s - 1] is where shape s begins */
+    for (int64_t i = 0; i < list->runs; i++)
+        place[list->run[i].shape]++; /* shapes count from 1: after the sums, place[s - 1] is where shape s begins */
     for (int64_t s = 1; s <= p->shape_count; s++)
         place[s] += place[s - 1];
-    for (int64_t i = 0; i < list->count; i++)
-        p->words.whole[place[list->tile[i].shape - 1]++] = list->tile[i];
+    for (int64_t i = 0; i < list->runs; i++)
+        p->words.whole[place[list->run[i].shape - 1]++] = list->run[i];
     lp_release(p->alloc, place);
+    uint32_t first = 0;
+    for (int64_t i = 0; i < list->runs; i++) {
+        list->whole[i].first = first;
+        first += list->whole[i].tiles;
+    }
     return LP_OK;
 }
 

@@ -98,11 +98,19 @@ typedef struct lp_tile_shape {
     lp_tile_slot row[LP_TILE_ROWS], vector[LP_TILE_WORDS / 4];
 } lp_tile_shape;
 
+/* All tiles of a desc, one after the other in a list. */
+typedef struct lp_tile_run {
+    uint32_t desc, item, shape;
+    uint32_t first, tiles; /* first: place of part 0 in the list */
+} lp_tile_run;
+
+/* The tiles themselves are written on the device: a program is small, whatever it moves. */
 typedef struct lp_tile_list {
-    lp_device_tile *tile;
-    int64_t count, capacity;
-    uint32_t *item_tile;   /* items + 1: first tile of each item */
-    lp_device_tile *whole; /* the tiles in the order in which a push of all items takes them; NULL: as they stand */
+    lp_tile_run *run;
+    int64_t runs, capacity;
+    int64_t count;       /* of tiles */
+    uint32_t *item_tile; /* items + 1: first tile of each item */
+    lp_tile_run *whole;  /* the runs in the order in which a push of all items takes them; NULL: as they stand */
 } lp_tile_list;
 
 typedef struct lp_device_program {
@@ -119,8 +127,8 @@ typedef struct lp_device_program {
 /* Begins a program of `items` items. Steps are added item by item, in rising order of items. */
 lp_status lp_device_program_new(lp_device_program **out, uint32_t items, const lp_alloc *alloc, lp_error *err);
 
-/* Takes memory for so many steps that write so many bytes at once; a program may be larger or smaller. */
-lp_status lp_device_program_reserve(lp_device_program *p, int64_t steps, int64_t bytes, lp_error *err);
+/* Takes memory for so many steps at once; a program may be larger or smaller. */
+lp_status lp_device_program_reserve(lp_device_program *p, int64_t steps, lp_error *err);
 
 /* Adds a copy, cast, replicate or fill. `dst` is the device address that destination offset 0 means. LP_E_LIMIT when
  * the program has too many tiles for 32 bits. */

@@ -9,6 +9,21 @@
 
 #include "replayer/device_program.h"
 
+/* Tile n of a list, as the device writes it. */
+static inline lp_device_tile tile_at(const lp_tile_run *run, int64_t runs, uint32_t n)
+{
+    int64_t lo = 0, hi = runs - 1;
+    while (lo < hi) {
+        const int64_t middle = (lo + hi + 1) / 2;
+        if (run[middle].first <= n)
+            lo = middle;
+        else
+            hi = middle - 1;
+    }
+    return (lp_device_tile){
+        .desc = run[lo].desc, .part = n - run[lo].first, .item = run[lo].item, .shape = run[lo].shape};
+}
+
 static inline uint32_t run_divide(uint32_t n, lp_divisor d)
 {
     return d.value == 1 ? n : (uint32_t)((uint64_t)n * d.multiplier >> 32 >> d.shift);

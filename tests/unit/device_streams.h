@@ -117,13 +117,13 @@ static inline void gpu_run_list(const lp_tile_list *list, const lp_device_progra
                                 const uint8_t *base, int which)
 {
     for (uint32_t i = list->item_tile[item]; i < list->item_tile[item + 1]; i++) {
-        const lp_device_tile *tile = &list->tile[i];
-        const lp_device_desc *d = &p->desc[tile->desc];
+        const lp_device_tile tile = tile_at(list->run, list->runs, i);
+        const lp_device_desc *d = &p->desc[tile.desc];
         bool ok;
         if (which == 0 && (uintptr_t)base % 16 == 0)
-            ok = run_row_tile(d, tile->part, base);
+            ok = run_row_tile(d, tile.part, base);
         else
-            ok = run_other_tile(d, tile->part, base);
+            ok = run_other_tile(d, tile.part, base);
         if (!ok)
             abort();
     }

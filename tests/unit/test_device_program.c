@@ -36,10 +36,10 @@ static lp_device_program *compile(const random_plan *p, uint8_t *arena)
 /* Each tile once; `start` and an odd `stride` give an order. */
 static void run_list(bed *b, const lp_device_program *program, const lp_tile_list *list, int kernel, uint64_t *state)
 {
-    const lp_device_tile *tiles = list->whole != NULL && random_below(state, 2) == 0 ? list->whole : list->tile;
+    const lp_tile_run *runs = list->whole != NULL && random_below(state, 2) == 0 ? list->whole : list->run;
     const int64_t start = list->count > 0 ? random_below(state, list->count) : 0;
     for (int64_t n = 0; n < list->count; n++) {
-        const lp_device_tile *t = &tiles[(start + n) % list->count];
+        const lp_device_tile tile = tile_at(runs, list->runs, (uint32_t)((start + n) % list->count)), *t = &tile;
         const lp_device_desc *d = &program->desc[t->desc];
         const uint8_t *base = b->source + b->plan.base[t->item];
         const bool is_aligned = (uintptr_t)base % 16 == 0;
@@ -66,7 +66,7 @@ static void lists_follow_items(const lp_tile_list *list)
     assert_int_equal(list->item_tile[PLAN_ITEMS], list->count);
     for (uint32_t i = 0; i < PLAN_ITEMS; i++)
         for (uint32_t t = list->item_tile[i]; t < list->item_tile[i + 1]; t++)
-            assert_int_equal(list->tile[t].item, i);
+            assert_int_equal(tile_at(list->run, list->runs, t).item, i);
 }
 
 static long one_plan(bed *b, uint64_t seed)
