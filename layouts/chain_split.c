@@ -75,6 +75,30 @@ static bool take_axes(const lp_chain_form *form, axes *out)
     return true;
 }
 
+/* Whether, of the elements from index `from` on, those below `until` and the others take turns in runs of two lengths,
+ * as a part and those behind it do. */
+static bool takes_turns(search *s, int64_t from, int64_t until)
+{
+    int64_t length[2] = {0, 0}, run = 0, turns = 0, k = 0;
+    bool below = true;
+    for (; k < s->count; k++) {
+        const int64_t index = index_at(s, k);
+        if (index < from)
+            continue;
+        if ((index < until) != below) {
+            if (run == 0 || (turns > 1 && run != length[below]))
+                break;
+            length[below] = run;
+            turns++;
+            below = !below;
+            run = 0;
+        }
+        run++;
+    }
+    s->tries += k;
+    return k == s->count && (turns < 2 || run == length[below]) && (until == s->shape[s->dim] || !below);
+}
+
 /* Whether the elements of indices from .. until-1 alone have a chain. */
 static bool is_part(search *s, int64_t from, int64_t until, axes *out)
 {
@@ -334,7 +358,7 @@ static bool find_parts(search *s, int64_t from, lp_chain *out)
     for (int64_t until = size; until > from && s->tries <= TRIES_MAX; until--) {
         const bool end = size <= ALL_ENDS || until == size || until == from + 1 ||
                          s->where[until] - s->where[until - 1] != s->where[from + 1] - s->where[from];
-        if (!end || !is_part(s, from, until, &s->part[here]))
+        if (!end || !takes_turns(s, from, until) || !is_part(s, from, until, &s->part[here]))
             continue;
         s->first[here + 1] = until;
         s->parts = here + 1;
