@@ -117,7 +117,7 @@ __device__ __forceinline__ void w4_many_nv(const w4_arguments &p, w4_many_header
     using L = w4_many_layout<W4_NV>;
     constexpr int PART_WEIGHTS = 16 * 64, PART_SCALES = 16 * L::SCALE_ROW, HALF_TOKENS = N * 128;
     const w4_places<L> my(w4_many_row(0));
-    uint32_t highest[2] = {0, 0}; /* scale bytes of this lane's rows; above 0x7e: redo them */
+    uint32_t largest[2] = {0, 0}; /* scales of this lane's rows; rare ones: redo them */
     uint32_t a[2][2][2][4];       /* [half][word][product]: the products before these still run */
 #pragma unroll
     for (int i = 0; i < N / 2; i++)
@@ -130,13 +130,12 @@ __device__ __forceinline__ void w4_many_nv(const w4_arguments &p, w4_many_header
             const uint32_t weights = stage + my.weights + part * PART_WEIGHTS;
             const uint4 x = hopper::load16(weights), y = hopper::load16(weights + 8 * 64);
             const uint32_t upper[4] = {x.x, x.y, x.z, x.w}, lower[4] = {y.x, y.y, y.z, y.w};
-            const w4_nv_scales scale = w4_nv_load_scales(stage + my.scales + part * PART_SCALES, highest[part]);
+            const w4_nv_scales scale = w4_nv_load_scales(stage + my.scales + part * PART_SCALES, largest[part]);
 #pragma unroll
             for (int half = 0; half < 2; half++) { /* of the columns */
 #pragma unroll
                 for (int i = 0; i < 2; i++)
-                    w4_nv_operand(a[half][i], upper[2 * half + i], lower[2 * half + i], scale.of[0][half],
-                                  scale.of[1][half]);
+                    w4_nv_operand(a[half][i], upper[2 * half + i], lower[2 * half + i], scale, half);
                 if (part > 0 || half > 0)
                     hopper::mma_wait<0>();
                 hopper::mma_begin();
@@ -152,7 +151,7 @@ __device__ __forceinline__ void w4_many_nv(const w4_arguments &p, w4_many_header
     }
 #pragma unroll
     for (int part = 0; part < 2; part++)
-        w4_many_redo<W4_NV, N>(p, item, part, highest[part] > 0x7e, total[part]);
+        w4_many_redo<W4_NV, N>(p, item, part, w4_is_rare_scale(largest[part]), total[part]);
 }
 
 template <int KIND, int N>

@@ -80,18 +80,17 @@ __device__ __forceinline__ void w4_mx_tile(const w4_arguments &p, w4_header &h, 
                                __uint_as_float(rows.reference[1] << 23), rows.farthest > W4_SPAN, sums, round);
 }
 
-/* Starts the products of one step, all into the same sum. scale[r][half]: of the lane's rows, for its 16 columns each.
- */
+/* Starts the products of one step, all into the same sum. */
 template <int N, int PENDING>
 __device__ __forceinline__ void w4_bf16_products(float (&sum)[N / 2], int add, uint32_t weights,
-                                                 const uint32_t (&scale)[2][2], uint32_t tokens)
+                                                 const w4_nv_scales &scale, uint32_t tokens)
 {
     const uint4 x = hopper::load16(weights), y = hopper::load16(weights + 8 * 64);
     const uint32_t upper[4] = {x.x, x.y, x.z, x.w}, lower[4] = {y.x, y.y, y.z, y.w};
     uint32_t a[4][2][4];
 #pragma unroll
     for (int j = 0; j < 4; j++) {
-        w4_nv_operand(a[j], upper[j], lower[j], scale[0][j / 2], scale[1][j / 2]);
+        w4_nv_operand(a[j], upper[j], lower[j], scale, j / 2);
         if (j % 2 == 0)
             continue;
         hopper::mma_begin();
@@ -106,12 +105,12 @@ __device__ __forceinline__ void w4_bf16_products(float (&sum)[N / 2], int add, u
 }
 
 template <int N, int MOST>
-__device__ __forceinline__ void w4_nv_step(float (&sum)[N / 2], uint32_t &highest, int add, uint32_t weights,
+__device__ __forceinline__ void w4_nv_step(float (&sum)[N / 2], uint32_t &largest, int add, uint32_t weights,
                                            uint32_t scales, uint32_t tokens)
 {
-    const w4_nv_scales scale = w4_nv_load_scales(scales, highest);
+    const w4_nv_scales scale = w4_nv_load_scales(scales, largest);
     /* in flight while the next words are decoded, as registers allow */
-    w4_bf16_products<N, N <= 16 && MOST <= LP_W4_FEW_ROWS ? 1 : 0>(sum, add, weights, scale.of, tokens);
+    w4_bf16_products<N, N <= 16 && MOST <= LP_W4_FEW_ROWS ? 1 : 0>(sum, add, weights, scale, tokens);
 }
 
 template <int N, int MOST>
@@ -137,8 +136,7 @@ __device__ __forceinline__ void w4_wide_tile(const w4_arguments &p, w4_header &h
             const uint32_t e0 = hopper::load1(scales), e1 = hopper::load1(scales + 32);
             rows.farthest = __viaddmax_u32(e0, W4_WIDE_SPAN / 2 - rows.reference[0], rows.farthest);
             rows.farthest = __viaddmax_u32(e1, W4_WIDE_SPAN / 2 - rows.reference[1], rows.farthest);
-            const uint32_t scale0 = w4_scale_mx(e0, rows.reference[0]), scale1 = w4_scale_mx(e1, rows.reference[1]);
-            const uint32_t scale[2][2] = {{scale0, scale0}, {scale1, scale1}};
+            const w4_nv_scales scale = {{w4_scale_mx(e0, rows.reference[0]), w4_scale_mx(e1, rows.reference[1])}};
             w4_bf16_products<N, 0>(sum, 0, stage + my.weights + s * W4_STEP_BYTES, scale,
                                    stage + L::TOKENS + s * 2 * N * 128);
             w4_promote<N>(total, sum, stage + my.token_scales + s * N * 4);
@@ -158,7 +156,7 @@ __device__ __forceinline__ void w4_nv_tile(const w4_arguments &p, w4_header &h, 
     const int lane = threadIdx.x % 32;
     float sum[N / 2];
     int last = 0;
-    uint32_t highest = 0; /* scale byte of this lane's rows; above 0x7e: redo them */
+    uint32_t largest = 0; /* scales of this lane's rows; rare ones: redo them */
 #pragma unroll
     for (int i = 0; i < N / 2; i++)
         sum[i] = 0.0f;
@@ -167,7 +165,7 @@ __device__ __forceinline__ void w4_nv_tile(const w4_arguments &p, w4_header &h, 
         hopper::barrier_wait(hopper::shared_address(&h.full[turn.at]), turn.phase);
 #pragma unroll
         for (int s = 0; s < 2; s++) {
-            w4_nv_step<N, MOST>(sum, highest, k > 0 || s > 0, stage + my.weights + s * W4_STEP_BYTES,
+            w4_nv_step<N, MOST>(sum, largest, k > 0 || s > 0, stage + my.weights + s * W4_STEP_BYTES,
                                 stage + my.scales + s * W4_ROWS * L::SCALE_ROW, stage + L::TOKENS + s * 2 * N * 128);
             if (s == 0 && k > 0)
                 w4_release(h, last, lane); /* its last products are done now */
@@ -176,7 +174,7 @@ __device__ __forceinline__ void w4_nv_tile(const w4_arguments &p, w4_header &h, 
     }
     hopper::mma_wait<0>();
     w4_release(h, last, lane);
-    w4_give_sums<W4_NV, N>(p, h, item, sum, 1.0f, 1.0f, highest > 0x7e, sums, round);
+    w4_give_sums<W4_NV, N>(p, h, item, sum, 1.0f, 1.0f, w4_is_rare_scale(largest), sums, round);
 }
 
 template <int KIND, int N, int MOST>

@@ -13,6 +13,13 @@ __device__ __forceinline__ float2 w4_load_floats(uint32_t at)
     return v;
 }
 
+__device__ __forceinline__ uint32_t w4_load_two_bytes(uint32_t at)
+{
+    uint32_t v;
+    asm volatile("{\n.reg .u16 h;\nld.shared.u16 h, [%1];\ncvt.u32.u16 %0, h;\n}" : "=r"(v) : "r"(at));
+    return v;
+}
+
 template <int BARRIER, int THREADS> __device__ __forceinline__ void w4_sync()
 {
     asm volatile("bar.sync %0, %1;" ::"n"(BARRIER), "n"(THREADS) : "memory");

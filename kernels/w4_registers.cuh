@@ -108,25 +108,30 @@ __device__ __forceinline__ void w4_mx_products(float (&sum)[N / 2], const uint32
     hopper::mma_commit();
 }
 
+/* Of rows g and g + 8: BF16 pairs of two scales, the lower half for the first 16 of a lane's columns. */
 struct w4_nv_scales {
-    uint32_t of[2][2]; /* [row][half]: BF16 pairs for 16 columns each */
+    uint32_t of[2];
 };
 
-__device__ __forceinline__ w4_nv_scales w4_nv_load_scales(uint32_t scales, uint32_t &highest)
+/* largest: those that this lane has met. */
+__device__ __forceinline__ w4_nv_scales w4_nv_load_scales(uint32_t scales, uint32_t &largest)
 {
-    const uint32_t code[4] = {hopper::load1(scales), hopper::load1(scales + 1), hopper::load1(scales + 64),
-                              hopper::load1(scales + 65)};
-    highest = max(max(max(highest, code[0]), max(code[1], code[2])), code[3]);
-    return {{{w4_scale_nv(code[0]), w4_scale_nv(code[1])}, {w4_scale_nv(code[2]), w4_scale_nv(code[3])}}};
+    w4_nv_scales s;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        s.of[i] = w4_two_scales_nv(w4_load_two_bytes(scales + 64 * i));
+        largest = w4_larger_scales(largest, s.of[i]);
+    }
+    return s;
 }
 
-/* A word of each of two rows to BF16, the first operands of two products. */
-__device__ __forceinline__ void w4_nv_operand(uint32_t (&a)[2][4], uint32_t upper, uint32_t lower, uint32_t upper_scale,
-                                              uint32_t lower_scale)
+/* A word of each of two rows to BF16, the first operands of two products; of this half of the columns. */
+__device__ __forceinline__ void w4_nv_operand(uint32_t (&a)[2][4], uint32_t upper, uint32_t lower,
+                                              const w4_nv_scales &scale, int half)
 {
     uint32_t u[4], v[4];
-    w4_decode_nv(upper, upper_scale, u);
-    w4_decode_nv(lower, lower_scale, v);
+    w4_decode_nv(upper, w4_twice(scale.of[0], half), u);
+    w4_decode_nv(lower, w4_twice(scale.of[1], half), v);
 #pragma unroll
     for (int m = 0; m < 2; m++) {
         a[m][0] = u[2 * m];

@@ -105,9 +105,29 @@ static long nv_codes()
     return checks;
 }
 
+/* Two scales at once, of any bytes: each as alone, whatever the other is, and signs and NaN found by their size. */
+static long nv_scale_pairs()
+{
+    long checks = 0;
+    for (uint32_t bytes = 0; bytes < 0x10000; bytes++) {
+        const uint32_t byte[2] = {bytes & 255, bytes >> 8}, pair = w4_two_scales_nv(bytes);
+        const bool is_rare = byte[0] > 0x7e || byte[1] > 0x7e;
+        for (int half = 0; half < 2; half++)
+            CHECK(w4_twice(pair, half) == w4_scale_nv(byte[half]), "scale byte %d of %04x", half, bytes);
+        CHECK(w4_is_rare_scale(pair) == is_rare, "bytes %04x", bytes);
+        const uint32_t other = w4_two_scales_nv(0x7e00 | (bytes & 0x7f));
+        CHECK(w4_is_rare_scale(w4_larger_scales(other, pair)) == (is_rare || (bytes & 0x7f) > 0x7e) &&
+                  w4_larger_scales(other, pair) == w4_larger_scales(pair, other),
+              "bytes %04x beside others", bytes);
+        checks++;
+    }
+    return checks;
+}
+
 int main()
 {
-    const long mx = mx_codes(), wide = wide_codes(), nv = nv_codes();
-    printf("codes by scales and places: %ld of MXFP4, %ld of distant scales, %ld of NVFP4\n", mx, wide, nv);
+    const long mx = mx_codes(), wide = wide_codes(), nv = nv_codes(), pairs = nv_scale_pairs();
+    printf("codes by scales and places: %ld of MXFP4, %ld of distant scales, %ld of NVFP4, %ld pairs of its scales\n",
+           mx, wide, nv, pairs);
     return 0;
 }
