@@ -9,42 +9,19 @@
  * result the parts take turns, in blocks of equal sizes; the axes of a part that count those blocks are common to all
  * parts and stand outside the bars.
  */
-#include "layouts/layout_private.h"
-
-#include <stdio.h>
+#include "layouts/chain_split.h"
 
 #define TRIES_MAX ((int64_t)1 << 28) /* places looked at in all */
 #define ALL_ENDS  512                /* indices of a dimension, each of which may end a part */
 
-/* An axis of a part: where it lies in the source (in indices of its dimension, of its part), in memory order. */
-typedef struct axis {
-    int32_t dim;
-    int64_t extent, below;
-    bool backwards;
-} axis;
-
-typedef struct axes {
-    int32_t count, outer; /* the first `outer` of them count blocks */
-    axis axis[LP_CHAIN_AXES];
-} axes;
-
-typedef struct search {
-    const int64_t *place, *shape;
-    int64_t count, stride, tries; /* stride: source elements from an index of dimension `dim` to the next one */
-    int ndim, dim, parts;
-    int64_t *where, *compact; /* the place of each index of `dim`, others 0; the permutation of one part */
-    int64_t first[LP_CHAIN_PARTS + 1];
-    axes part[LP_CHAIN_PARTS];
-} search;
-
 /* ---- parts of the source ---- */
 
-static int64_t index_at(const search *s, int64_t k)
+static int64_t index_at(const lp_split_search *s, int64_t k)
 {
     return s->place[k] / s->stride % s->shape[s->dim];
 }
 
-static void find_places(search *s)
+static void find_places(lp_split_search *s)
 {
     for (int64_t k = 0; k < s->count; k++)
         if (s->place[k] % s->stride == 0 && s->place[k] / s->stride < s->shape[s->dim])
@@ -52,7 +29,7 @@ static void find_places(search *s)
 }
 
 /* The axes of a plain chain in memory order; false where it swizzles or has lists. */
-static bool take_axes(const lp_chain_form *form, axes *out)
+static bool take_axes(const lp_chain_form *form, lp_split_part *out)
 {
     const lp_chain *const c = &form->chain;
     int64_t below[LP_CHAIN_AXES], inner[LP_CHAIN_DIMS];
@@ -63,21 +40,21 @@ static bool take_axes(const lp_chain_form *form, axes *out)
         below[a] = inner[c->axis[a].dim];
         inner[c->axis[a].dim] *= c->axis[a].extent;
     }
-    *out = (axes){0};
+    *out = (lp_split_part){0};
     for (int32_t i = 0; i < c->part[0].axes; i++) {
         const lp_chain_place *const p = &c->part[0].memory[i];
         if (p->swizzle != 0 || p->list_end > 0)
             return false;
         if (c->axis[p->axis].extent > 1)
             out->axis[out->count++] =
-                (axis){c->axis[p->axis].dim, c->axis[p->axis].extent, below[p->axis], p->backwards};
+                (lp_split_axis){c->axis[p->axis].dim, c->axis[p->axis].extent, below[p->axis], p->backwards};
     }
     return true;
 }
 
 /* Whether, of the elements from index `from` on, those below `until` and the others take turns in runs of two lengths,
  * as a part and those behind it do. */
-static bool takes_turns(search *s, int64_t from, int64_t until)
+static bool takes_turns(lp_split_search *s, int64_t from, int64_t until)
 {
     int64_t length[2] = {0, 0}, run = 0, turns = 0, k = 0;
     bool below = true;
@@ -100,7 +77,7 @@ static bool takes_turns(search *s, int64_t from, int64_t until)
 }
 
 /* Whether the elements of indices from .. until-1 alone have a chain. */
-static bool is_part(search *s, int64_t from, int64_t until, axes *out)
+static bool is_part(lp_split_search *s, int64_t from, int64_t until, lp_split_part *out)
 {
     int64_t shape[LP_CHAIN_DIMS], count = 0;
     lp_chain chain;
@@ -121,7 +98,7 @@ static bool is_part(search *s, int64_t from, int64_t until, axes *out)
 
 /* ---- parts of the result ---- */
 
-static int part_at(const search *s, int64_t k)
+static int part_at(const lp_split_search *s, int64_t k)
 {
     int p = 0;
     while (index_at(s, k) >= s->first[p + 1])
@@ -131,7 +108,7 @@ static int part_at(const search *s, int64_t k)
 
 /* How many blocks there are in which the parts that were found follow each other, when no other elements are looked at;
  * 0: they do not. */
-static int64_t count_blocks(search *s)
+static int64_t count_blocks(lp_split_search *s)
 {
     const int64_t until = s->first[s->parts];
     int64_t length[LP_CHAIN_PARTS] = {0}, run = 0, blocks = 0;
@@ -155,7 +132,7 @@ static int64_t count_blocks(search *s)
 }
 
 /* Cuts axis i in two, the inner one of `inner` steps. */
-static bool cut_axis(axes *list, int32_t i, int64_t inner)
+static bool cut_axis(lp_split_part *list, int32_t i, int64_t inner)
 {
     if (list->axis[i].extent % inner != 0 || list->count == LP_CHAIN_AXES)
         return false;
@@ -169,7 +146,7 @@ static bool cut_axis(axes *list, int32_t i, int64_t inner)
 }
 
 /* The axes that count blocks, one of them cut where it has to be. */
-static bool cut_blocks(axes *list, int64_t blocks)
+static bool cut_blocks(lp_split_part *list, int64_t blocks)
 {
     int64_t counted = 1;
     for (list->outer = 0; counted < blocks && list->outer < list->count; list->outer++) {
@@ -183,7 +160,7 @@ static bool cut_blocks(axes *list, int64_t blocks)
 }
 
 /* Cuts axes of the common dimensions until all parts cut them in the same places. */
-static bool agree(search *s)
+static bool agree(lp_split_search *s)
 {
     for (bool changed = true; changed;) {
         changed = false;
@@ -191,7 +168,7 @@ static bool agree(search *s)
             for (int q = 0; q < s->parts; q++)
                 for (int32_t j = 0; j < s->part[q].count; j++)
                     for (int32_t i = 0; i < s->part[p].count; i++) {
-                        const axis *const a = &s->part[p].axis[i], *const b = &s->part[q].axis[j];
+                        const lp_split_axis *const a = &s->part[p].axis[i], *const b = &s->part[q].axis[j];
                         if (a->dim != b->dim || a->dim == s->dim || b->below <= a->below ||
                             b->below >= a->below * a->extent)
                             continue;
@@ -203,114 +180,10 @@ static bool agree(search *s)
     return true;
 }
 
-/* ---- the chain, by its text ---- */
-
-/* How many axes of the same dimension lie outside axis i. */
-static int outside(const axes *list, int32_t i)
-{
-    int count = 0;
-    for (int32_t j = 0; j < list->count; j++)
-        count += list->axis[j].dim == list->axis[i].dim && list->axis[j].below > list->axis[i].below;
-    return count;
-}
-
-static int of_dim(const axes *list, int dim)
-{
-    int count = 0;
-    for (int32_t i = 0; i < list->count; i++)
-        count += list->axis[i].dim == dim;
-    return count;
-}
-
-static void put_dim(lp_layout_writer *w, const search *s, int d)
-{
-    if (s->ndim == 2)
-        lp_layout_put(w, "%s", d == 0 ? "N" : "K");
-    else
-        lp_layout_put(w, "D%d", d);
-}
-
-/* Axes that count blocks are one in all parts, and so are those of the dimensions that no bars cut. */
-static void put_name(lp_layout_writer *w, const search *s, int p, int32_t i)
-{
-    const axes *const list = &s->part[p];
-    const int d = list->axis[i].dim;
-    if (d == s->dim && i < list->outer)
-        lp_layout_put(w, "b%d", (int)i);
-    else if (d == s->dim)
-        lp_layout_put(w, "%c%d", 'p' + p, outside(list, i));
-    else if (of_dim(list, d) == 1)
-        put_dim(w, s, d);
-    else if (s->ndim == 2)
-        lp_layout_put(w, "%s%d", d == 0 ? "n" : "k", outside(list, i));
-    else
-        lp_layout_put(w, "d%d_%d", d, outside(list, i));
-}
-
-/* "(n0 n1=4)" of a dimension in one part, by falling steps; the outermost axis is left open. In the dimension with bars
- * that is the first one that counts blocks. */
-static void put_source(lp_layout_writer *w, const search *s, int p, int d)
-{
-    const axes *const list = &s->part[p];
-    const int count = of_dim(list, d);
-    if (count == 0)
-        lp_layout_put(w, "%c0=1", 'p' + p);
-    for (int rank = 0; rank < count; rank++)
-        for (int32_t i = 0; i < list->count; i++) {
-            if (list->axis[i].dim != d || outside(list, i) != rank)
-                continue;
-            bool open = d == s->dim ? i < list->outer : rank == 0;
-            for (int32_t j = 0; j < i && d == s->dim; j++)
-                open = open && list->axis[j].dim != d;
-            lp_layout_put(w, "%s", rank > 0 ? " " : "");
-            put_name(w, s, p, i);
-            if (!open)
-                lp_layout_put(w, "=%lld", (long long)list->axis[i].extent);
-        }
-}
-
-static void put_result(lp_layout_writer *w, const search *s, int p, int32_t from, int32_t until)
-{
-    for (int32_t i = from; i < until; i++) {
-        lp_layout_put(w, "%s%s", i > from ? " " : "", s->part[p].axis[i].backwards ? "~" : "");
-        put_name(w, s, p, i);
-    }
-}
-
-static void put_chain(lp_layout_writer *w, const search *s)
-{
-    for (int d = 0; d < s->ndim; d++) {
-        const int parts = d == s->dim ? s->parts : 1, count = of_dim(&s->part[0], d);
-        put_dim(w, s, d);
-        if (parts == 1 && count < 2) {
-            lp_layout_put(w, " ");
-            continue;
-        }
-        for (int p = 0; p < parts; p++) {
-            lp_layout_put(w, p == 0 ? "(" : " | ");
-            put_source(w, s, p, d);
-        }
-        lp_layout_put(w, ") ");
-    }
-    lp_layout_put(w, "->");
-    for (int d = 0; d < s->ndim; d++)
-        if (d != s->dim && of_dim(&s->part[0], d) == 0) { /* a dimension of one element: it lies outermost */
-            lp_layout_put(w, " ");
-            put_dim(w, s, d);
-        }
-    lp_layout_put(w, " ");
-    put_result(w, s, 0, 0, s->part[0].outer);
-    for (int p = 0; p < s->parts; p++) {
-        lp_layout_put(w, p == 0 ? " (" : " | ");
-        if (of_dim(&s->part[p], s->dim) == 0)
-            lp_layout_put(w, "%c0%s", 'p' + p, s->part[p].outer < s->part[p].count ? " " : "");
-        put_result(w, s, p, s->part[p].outer, s->part[p].count);
-    }
-    lp_layout_put(w, ")");
-}
+/* ---- both together ---- */
 
 /* That the text is a chain which gives the permutation. */
-static bool says_it(const search *s, const char *text, lp_chain *chain)
+static bool says_it(const lp_split_search *s, const char *text, lp_chain *chain)
 {
     lp_chain_form form;
     if (lp_chain_parse(chain, text, NULL) != LP_OK || lp_chain_resolve(&form, chain, s->shape, false, NULL) != LP_OK ||
@@ -329,9 +202,9 @@ static bool says_it(const search *s, const char *text, lp_chain *chain)
 }
 
 /* Whether the parts that were found make the permutation. They are not touched. */
-static bool join_parts(const search *found, lp_chain *out)
+static bool join_parts(const lp_split_search *found, lp_chain *out)
 {
-    search s = *found;
+    lp_split_search s = *found;
     char text[2048];
     lp_layout_writer w = lp_layout_writer_start(text, sizeof text);
     const int64_t blocks = count_blocks(&s);
@@ -342,12 +215,12 @@ static bool join_parts(const search *found, lp_chain *out)
             return false;
     if (!agree(&s))
         return false;
-    put_chain(&w, &s);
+    lp_split_text(&w, &s);
     return w.used < sizeof text && says_it(&s, text, out);
 }
 
 /* Parts from index `from` on, the longest first: a shorter one where the rest does not go on from there. */
-static bool find_parts(search *s, int64_t from, lp_chain *out)
+static bool find_parts(lp_split_search *s, int64_t from, lp_chain *out)
 {
     const int64_t size = s->shape[s->dim];
     if (from == size)
@@ -374,7 +247,7 @@ lp_status lp_chain_identify_parts(lp_chain *out, const int64_t *place, int64_t c
 {
     lp_error plain;
     lp_status status = lp_chain_identify(out, place, count, ndim, shape, &plain);
-    search s = {.place = place, .shape = shape, .count = count, .stride = 1, .ndim = ndim};
+    lp_split_search s = {.place = place, .shape = shape, .count = count, .stride = 1, .ndim = ndim};
     bool inside = status == LP_E_UNSUPPORTED;
     for (int64_t k = 0; k < count && inside; k++)
         inside = place[k] >= 0 && place[k] < count;
