@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From text to a chain: the right side, axes as memory runs through them. */
+#include "layouts/chain_reader.h"
+
+/* The axes behind "a": "^b^c" or nothing. */
+static lp_status read_swizzle(lp_chain_reader *r, lp_chain_place *place)
+{
+    if (r->text[r->at] == '^' && place->list_end > 0)
+        return lp_chain_wrong(r, r->at, "a swizzle of an axis with a list");
+    while (r->text[r->at] == '^') {
+        char name[LP_CHAIN_NAME];
+        if (r->swizzle_at < 0)
+            r->swizzle_at = r->at;
+        const int64_t at = ++r->at;
+        LP_TRY(lp_chain_read_name(r, name));
+        const int32_t a = lp_chain_axis_named(r->chain, name);
+        if (a < 0)
+            return lp_chain_wrong(r, at, "an axis that does not stand on the left");
+        if (a == place->axis || (place->swizzle >> a & 1) != 0)
+            return lp_chain_wrong(r, at, "an axis that is there already");
+        place->swizzle |= (uint32_t)1 << a;
+    }
+    return LP_OK;
+}
+
+/* The steps behind "a": "[2 0 1]" or nothing; as many as axis `a` has, each once. */
+static lp_status read_list(lp_chain_reader *r, int32_t a, lp_chain_place *place)
+{
+    lp_chain *const c = r->chain;
+    const int64_t begin = r->at;
+    const int32_t first = c->listed;
+    bool seen[LP_CHAIN_LISTS] = {false};
+    if (r->text[begin] != '[')
+        return LP_OK;
+    if (place->backwards)
+        return lp_chain_wrong(r, begin, "a list of an axis that runs backwards");
+    r->at++;
+    for (lp_chain_skip_space(r); lp_chain_is_digit(r->text[r->at]); lp_chain_skip_space(r)) {
+        const int64_t at = r->at;
+        int32_t step = 0;
+        for (; lp_chain_is_digit(r->text[r->at]) && step < LP_CHAIN_LISTS; r->at++)
+            step = step * 10 + (r->text[r->at] - '0');
+        if (step >= LP_CHAIN_LISTS || c->listed == LP_CHAIN_LISTS)
+            return lp_chain_wrong(r, at, "lists of more than 256 steps");
+        if (seen[step])
+            return lp_chain_wrong(r, at, "a step that is there already");
+        seen[step] = true;
+        c->list[c->listed++] = (uint8_t)step;
+    }
+    if (r->text[r->at] != ']')
+        return lp_chain_wrong(r, r->at, "a step or ']' should stand");
+    r->at++;
+    const int32_t steps = c->listed - first;
+    for (int32_t step = 0; step < steps; step++)
+        if (!seen[step])
+            return lp_chain_wrong(r, begin, "a list that leaves out steps");
+    if (steps == 0 || (c->axis[a].extent != 0 && c->axis[a].extent != steps))
+        return lp_chain_wrong(r, begin, "a list of another length than its axis");
+    c->axis[a].extent = steps;
+    place->list_end = (int16_t)c->listed;
+    return LP_OK;
+}
+
+/* One axis of parts first .. end-1, with what stands before and behind it. */
+static lp_status read_place(lp_chain_reader *r, int32_t first, int32_t end)
+{
+    lp_chain *const c = r->chain;
+    char name[LP_CHAIN_NAME];
+    lp_chain_place place = {.backwards = r->text[r->at] == '~'};
+    if (place.backwards)
+        r->at++;
+    const int64_t at = r->at;
+    LP_TRY(lp_chain_read_name(r, name));
+    const int32_t a = lp_chain_axis_named(c, name);
+    if (a < 0)
+        return lp_chain_wrong(r, at, "an axis that does not stand on the left");
+    place.axis = (int8_t)a;
+    LP_TRY(read_list(r, a, &place));
+    LP_TRY(read_swizzle(r, &place));
+    for (int32_t p = first; p < end; p++) {
+        if (!lp_chain_lists(c->part[p].axes, c->part[p].source, a))
+            return lp_chain_wrong(r, at,
+                                  end - first > 1 ? "an axis that not every part has" : "an axis of another part");
+        if ((r->seen[p] >> a & 1) != 0)
+            return lp_chain_wrong(r, at, "an axis that is there already");
+        c->part[p].memory[r->count[p]++] = place;
+        r->seen[p] |= (uint32_t)1 << a;
+    }
+    return LP_OK;
+}
+
+static void start_out_dim(lp_chain_reader *r)
+{
+    lp_chain *const c = r->chain;
+    for (int32_t p = 0; p < c->parts; p++)
+        c->part[p].out_first[c->out_ndim] = (int8_t)r->count[p];
+}
+
+/* "(i a k)" or "(i d | i q)", the bracket not yet read. */
+static lp_status read_group(lp_chain_reader *r)
+{
+    lp_chain *const c = r->chain;
+    const bool bars = memchr(r->text + r->at, '|', strcspn(r->text + r->at, ")")) != NULL;
+    int64_t begin = r->at++;
+    if (bars && c->split_out >= 0)
+        return lp_chain_wrong(r, begin, "a second dimension with bars");
+    if (bars)
+        c->split_out = c->out_ndim;
+    int32_t part = 0;
+    for (bool empty = true;;) {
+        lp_chain_skip_space(r);
+        const int64_t at = r->at;
+        if (r->text[at] != ')' && r->text[at] != '|') {
+            LP_TRY(read_place(r, bars ? part : 0, bars ? part + 1 : c->parts));
+            empty = false;
+            continue;
+        }
+        if (empty)
+            return lp_chain_wrong(r, begin, bars ? "a part without axes" : "a dimension without axes");
+        r->at++;
+        if (r->text[at] == ')')
+            return bars && part + 1 != c->parts ? lp_chain_wrong(r, at, "fewer parts than on the left") : LP_OK;
+        if (++part == c->parts)
+            return lp_chain_wrong(r, at, "more parts than on the left");
+        begin = at;
+        empty = true;
+    }
+}
+
+/* Axes that turn others stand plain themselves, in every part. */
+static lp_status check_swizzles(lp_chain_reader *r)
+{
+    const lp_chain *const c = r->chain;
+    for (int32_t p = 0; p < c->parts; p++) {
+        const lp_chain_part *const part = &c->part[p];
+        uint32_t swizzled = 0, turning = 0;
+        for (int32_t i = 0; i < part->axes; i++) {
+            turning |= part->memory[i].swizzle;
+            if (part->memory[i].swizzle != 0)
+                swizzled |= 1u << part->memory[i].axis;
+        }
+        if ((turning & swizzled) != 0)
+            return lp_chain_wrong(r, r->swizzle_at, "an axis that is swizzled by a swizzled one");
+        if ((turning & ~r->seen[p]) != 0)
+            return lp_chain_wrong(r, r->swizzle_at, "an axis that is swizzled by one of another part");
+    }
+    return LP_OK;
+}
+
+lp_status lp_chain_read_result(lp_chain_reader *r)
+{
+    lp_chain *const c = r->chain;
+    for (;; c->out_ndim++) {
+        lp_chain_skip_space(r);
+        start_out_dim(r);
+        if (r->text[r->at] == '\0')
+            break;
+        /* each dimension takes an axis of every part or fails: no more than LP_CHAIN_AXES */
+        LP_TRY(r->text[r->at] == '(' ? read_group(r) : read_place(r, 0, c->parts));
+    }
+    if (c->parts > 1 && c->split_out < 0)
+        return lp_chain_wrong(r, r->at, "no bars on the right");
+    for (int32_t p = 0; p < c->parts; p++)
+        for (int32_t i = 0; i < c->part[p].axes; i++)
+            if ((r->seen[p] >> c->part[p].source[i] & 1) == 0)
+                return lp_fail_at(r->err, LP_E_ARGUMENT, "chain", -1,
+                                  "chain '%s': axis '%s' does not stand on the right%s", r->text,
+                                  c->axis[c->part[p].source[i]].name, c->parts > 1 ? " in every part" : "");
+    return check_swizzles(r);
+}
