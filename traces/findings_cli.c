@@ -37,6 +37,14 @@ char *findings_clean(const char *name)
     return text;
 }
 
+json_t *findings_clean_json(const char *name)
+{
+    char *text = findings_clean(name);
+    json_t *value = text != NULL ? json_string(text) : NULL;
+    free(text);
+    return value;
+}
+
 /* ---- levels ---- */
 
 static const char *rule_name(int index)

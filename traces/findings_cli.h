@@ -53,6 +53,7 @@ bool findings_is_shown(const findings_run *run, const lp_finding *x);
 const char *findings_level_name(lp_level level);
 /* A whole name, sanitised; memory of malloc, or NULL. lp_cli_clean cuts long ones. */
 char *findings_clean(const char *name);
+json_t *findings_clean_json(const char *name); /* the same as JSON; a new reference */
 
 /* The formats, one file each. False: out of memory or the output failed. */
 bool findings_print_text(const findings_run *run);

@@ -2,35 +2,25 @@
 /* Findings as one JSON object, and as one object a line. docs/schemas/ has the schemas. */
 #include "traces/findings_cli.h"
 
-#include <stdlib.h>
-
 enum { FORMAT = 1 };
-
-static json_t *clean_json(const char *name)
-{
-    char *text = findings_clean(name);
-    json_t *value = text != NULL ? json_string(text) : NULL;
-    free(text);
-    return value;
-}
 
 static json_t *finding_json(const void *context, int64_t i)
 {
     const findings_run *run = context;
     const lp_finding *x = lp_findings_at(run->findings, i);
     return json_pack("{s:s, s:s, s:o, s:I, s:o, s:i, s:I, s:I, s:o, s:i, s:s, s:s, s:s, s:o}", "rule", x->rule->id,
-                     "level", findings_level_name(x->level), "family", clean_json(x->family), "members",
-                     (json_int_t)x->members, "tensor", clean_json(x->tensor), "rank", (int)x->rank, "byte_lo",
+                     "level", findings_level_name(x->level), "family", findings_clean_json(x->family), "members",
+                     (json_int_t)x->members, "tensor", findings_clean_json(x->tensor), "rank", (int)x->rank, "byte_lo",
                      (json_int_t)x->byte_lo, "byte_hi", (json_int_t)x->byte_hi, "file",
-                     clean_json(lp_cli_settings_relative(&run->settings, x->file)), "line", (int)x->line, "text",
-                     x->text, "hint", x->hint, "fingerprint", x->fingerprint, "suppressed",
-                     clean_json(x->suppressed != NULL ? x->suppressed : ""));
+                     findings_clean_json(lp_cli_settings_relative(&run->settings, x->file)), "line", (int)x->line,
+                     "text", x->text, "hint", x->hint, "fingerprint", x->fingerprint, "suppressed",
+                     findings_clean_json(x->suppressed != NULL ? x->suppressed : ""));
 }
 
 static json_t *unused_json(const findings_run *run, const lp_suppression *x)
 {
-    return json_pack("{s:s, s:o, s:o, s:i}", "rule", x->rule->id, "glob", clean_json(x->glob), "file",
-                     clean_json(lp_cli_settings_relative(&run->settings, run->suppressions_path)), "line",
+    return json_pack("{s:s, s:o, s:o, s:i}", "rule", x->rule->id, "glob", findings_clean_json(x->glob), "file",
+                     findings_clean_json(lp_cli_settings_relative(&run->settings, run->suppressions_path)), "line",
                      (int)x->line);
 }
 
@@ -61,11 +51,11 @@ bool findings_print_json(const findings_run *run)
             ok = append(unused, unused_json(run, &run->suppressions.item[i]));
     json_t *root =
         json_pack("{s:i, s:s, s:o, s:s, s:i, s:o, s:o, s:o}", "format", FORMAT, "command", run->cli->command->name,
-                  "trace", clean_json(run->trace), "summary", lp_findings_summary(run->findings), "exit", run->verdict,
-                  "counts", counts_json(run), findings.key, json_array(), "unused_suppressions", unused);
+                  "trace", findings_clean_json(run->trace), "summary", lp_findings_summary(run->findings), "exit",
+                  run->verdict, "counts", counts_json(run), findings.key, json_array(), "unused_suppressions", unused);
     ok = ok && root != NULL;
     if (ok && run->base != NULL)
-        ok = json_object_set_new(root, "base", clean_json(run->base)) == 0;
+        ok = json_object_set_new(root, "base", findings_clean_json(run->base)) == 0;
     ok = ok && lp_cli_dump_lists(run->cli->out, root, &findings, 1);
     json_decref(root);
     return ok;
@@ -87,9 +77,9 @@ static bool print_line(const findings_run *run, const char *type, json_t *value)
 bool findings_print_ndjson(const findings_run *run)
 {
     json_t *version = json_pack("{s:i, s:s, s:s, s:o}", "format", FORMAT, "loadplan", lp_version(), "command",
-                                run->cli->command->name, "trace", clean_json(run->trace));
+                                run->cli->command->name, "trace", findings_clean_json(run->trace));
     if (version != NULL && run->base != NULL)
-        json_object_set_new(version, "base", clean_json(run->base));
+        json_object_set_new(version, "base", findings_clean_json(run->base));
     bool ok = print_line(run, "version", version);
     for (int64_t i = 0; ok && i < lp_findings_count(run->findings); i++)
         ok = print_line(run, "finding", finding_json(run, i));

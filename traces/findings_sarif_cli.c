@@ -35,14 +35,6 @@ static char *uri_of(const char *path)
     return uri;
 }
 
-static json_t *clean_json(const char *name)
-{
-    char *text = findings_clean(name);
-    json_t *value = text != NULL ? json_string(text) : NULL;
-    free(text);
-    return value;
-}
-
 /* ---- rules ---- */
 
 /* The rules of the command, in the order of the table; *number of each is its place in the list. */
@@ -104,7 +96,8 @@ static json_t *location_json(const sarif *s, const lp_finding *x)
     free(loader);
     if (physical != NULL && is_placed && x->line > 0)
         json_object_set_new(physical, "region", json_pack("{s:i}", "startLine", (int)x->line));
-    json_t *logical = json_pack("[{s:o, s:s}]", "fullyQualifiedName", clean_json(x->tensor), "kind", "variable");
+    json_t *logical =
+        json_pack("[{s:o, s:s}]", "fullyQualifiedName", findings_clean_json(x->tensor), "kind", "variable");
     return json_pack("{s:o, s:o}", "physicalLocation", physical, "logicalLocations", logical);
 }
 
@@ -127,8 +120,9 @@ static json_t *result_json(const void *context, int64_t i)
                                message != NULL ? message : "", "locations", location_json(s, x), "partialFingerprints",
                                "loadplanFinding/v1", x->fingerprint, "properties", properties);
     if (result != NULL && x->suppressed != NULL)
-        json_object_set_new(result, "suppressions",
-                            json_pack("[{s:s, s:o}]", "kind", "external", "justification", clean_json(x->suppressed)));
+        json_object_set_new(
+            result, "suppressions",
+            json_pack("[{s:s, s:o}]", "kind", "external", "justification", findings_clean_json(x->suppressed)));
     if (message == NULL) {
         json_decref(result);
         result = NULL;
