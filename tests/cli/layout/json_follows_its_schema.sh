@@ -14,6 +14,11 @@ show --chain 'N(b h=2) K -> ~h b K' --unit 16
 "$PYTHON" "$SUITE/make_order.py" tiles tiles
 show --identify tiles --shape 384,12
 show scale_128x4 --identify tiles --shape 384,12
+show scale_128x4 --compare scale_blackwell_triton --shape 384,8
+show scale_128x4 --compare scale_8x4 --shape 384,8 || valid out.json
+show scale_128x4 --compare scale_blackwell_triton --shape 384,4 || valid out.json
+show high_bit_first --shape 24
+show gguf_q8_0_4x4 --shape N=8,B=3,P=34
 echo "--- not the same"
 show --chain 'N(r a=4 i=32) K(c k=4) -> c r (i a k)' --identify tiles --shape 384,12 || valid out.json
 tr -d ' \n' <out.json
