@@ -440,11 +440,29 @@ def in_place_multiply(d, name, w):
     d["w"].data.mul_(0.5)
 
 
-@case({"w": (F32, (4,)), "v": (F32, (4,))}, {"w": (F32, (4,)), "v": (F32, (4,))}, "copy", refused={"w": "copy_"})
+@case({"w": (F32, (4,)), "v": (F32, (4,))}, {"w": (F32, (4,)), "v": (F32, (4,))}, "copy", derives=1)
 def multiplies_source(d, name, w):
     if name == "w":
-        w.mul_(2)  # refused
+        w.mul_(2)
     d[name].data.copy_(w)
+
+
+@case({"a": (BF16, (4, 6)), "b": (BF16, (4, 6))}, {k: (BF16, (4, 6)) for k in "abcd"} | {"n": (BF16, (2, 6))}, "copy fill replicate", derives=3)
+def writes_over_sources(d, name, w):
+    if name == "a":
+        d["a"].data.copy_(w)
+        view = w.t()
+        w[1:3] += 1.0  # the views see it, what was copied before does not
+        d["c"].data.copy_(view.t())
+        d["n"].data.copy_(w[1:3])
+        d["a"].first = w
+    else:
+        first = d["a"].first
+        first[:2] = w[2:]
+        w[0].zero_()
+        w[torch.tensor([3, 1])] = first[:2].flip(0).clone()
+        d["b"].data.copy_(w)
+        d["d"].data.copy_(first)
 
 
 # ---- other engines' and frameworks' ways

@@ -99,3 +99,11 @@ def uses_it_when_its_operand_is_another(d, name, w):
 def draws_over_what_it_computed(d, name, w):
     d["w"].data.copy_(w)
     torch._weight_norm(d["w"].data, d["w"].data[:, :1], 0).normal_()
+
+
+@case({"w": (F32, (4, 6))}, {"w": (F32, (4, 6)), "v": (F32, (4, 6))}, "copy", derives=1)
+def writes_over_a_source_through_dlpack(d, name, w):
+    other = torch.from_dlpack(w.__dlpack__())
+    d["v"].data.copy_(w)
+    other[1:] *= 2.0
+    d["w"].data.copy_(w)

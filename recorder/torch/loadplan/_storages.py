@@ -96,11 +96,13 @@ class Storages:
         self.kind: list[int] = []  # by number
         self._keep: list[torch.UntypedStorage] = []  # an address must not come back under another name
         self.addresses = Addresses()
-        self._outside: dict[int, tuple[int, int, int]] = {}  # storages over another's memory: its number, where in it, its size
+        self._outside: dict[int, tuple[int, int]] = {}  # storages over another's memory: where in it they begin, its size
         self._handed_out: list[tuple[int, int]] = []  # memory that NumPy and its like were given: begin, end
         self._before: dict[int, tuple[torch.UntypedStorage, torch.Tensor]] = {}  # destinations given to them, and their bytes
         self.exposed: list[torch.Tensor] = []  # memory with loaded bytes that others than torch see
         self._index: dict[int, int] = {}  # of a checkpoint tensor, by number
+        self._form: dict[int, tuple[int, int]] = {}  # its dtype's number and its elements
+        self._given: dict[int, int] = {}  # the address of its own storage
         self.unknown: dict[int, Unknown] = {}  # by number: storages of values that nobody has looked at yet
         self.gpu: set[int] = set()  # storages whose tensors are on a GPU when the loader really runs
         self.current: dict[int, int] = {}  # by thread: index of the checkpoint tensor that it works on
@@ -141,11 +143,30 @@ class Storages:
             stride[d] = stride[d + 1] * max(shape[d + 1], 1)
         made = self.blank(shape, stride, dtype)
         number = self.add(raw_storage(made), lib.lp_mirror_source(self.mirror, index), SOURCE)
-        self._index[number] = index
+        self._index[number], self._form[number] = index, (NUMBER[dtype], made.numel())
+        self._given[number] = raw_storage(made)._cdata
         return made
 
     def temporary(self, storage: torch.UntypedStorage) -> int:
         return self.add(storage, lib.lp_mirror_temporary(self.mirror, storage.nbytes()), OTHER)
+
+    def rewrite(self, tensor: torch.Tensor) -> int:
+        """Something is written to a checkpoint tensor's memory, which is a temporary from now on that holds what it held.
+        Returns the index of the checkpoint tensor."""
+        storage = raw_storage(tensor)
+        number = self.number[storage._cdata]
+        made = self.add(storage, lib.lp_mirror_temporary(self.mirror, self._size(storage)), OTHER)
+        for address in (*self._outside, self._given[number]):
+            if self.number[address] == number:
+                self.number[address] = made
+        dtype, count = self._form[number]
+        forms = [array("q", (n, dtype, 1, 0, count, 1)) for n in (made, number)]
+        file, line = self.places.here()
+        self.settle(lib.lp_mirror_copy(self.mirror, file, line, forms[0].buffer_info()[0], forms[1].buffer_info()[0], False,
+                                       self._error_pointer))
+        if number in self.gpu:
+            self.gpu.add(made)
+        return self._index[number]
 
     def temporary_like(self, form: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
         """A temporary of the geometry of `form`, which is usually on meta."""
@@ -169,7 +190,7 @@ class Storages:
         number = self.number.get(found[0]._cdata) if found is not None else None
         if number is None:
             return None
-        self._outside[storage._cdata] = number, found[1], found[0].nbytes()
+        self._outside[storage._cdata] = found[1], found[0].nbytes()
         self.number[storage._cdata] = number
         self._keep.append(storage)
         return number
@@ -181,7 +202,7 @@ class Storages:
         if tensor.is_neg() or tensor.is_conj():
             raise Unsayable("a view that negates what it shows")
         if self._outside and (found := self._outside.get(raw_storage(tensor)._cdata)) is not None:
-            _, begin, size = found
+            begin, size = found
             if begin % tensor.dtype.itemsize:
                 raise Unsayable("a tensor that begins inside an element")
             offset += begin // tensor.dtype.itemsize
@@ -192,9 +213,11 @@ class Storages:
 
     def whole(self, tensor: torch.Tensor) -> array:
         """All bytes of the tensor's storage: who is to blame for what cannot be said."""
-        number, storage = self.number_of(tensor), raw_storage(tensor)
-        size = self._outside[storage._cdata][2] if storage._cdata in self._outside else storage.nbytes()
-        return array("q", (number, 5, 1, 0, size, 1))
+        return array("q", (self.number_of(tensor), 5, 1, 0, self._size(raw_storage(tensor)), 1))
+
+    def _size(self, storage: torch.UntypedStorage) -> int:
+        """Bytes of what its number stands for."""
+        return self._outside[storage._cdata][1] if storage._cdata in self._outside else storage.nbytes()
 
     # -- memory that others than torch see
 

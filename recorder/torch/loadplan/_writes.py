@@ -48,6 +48,9 @@ def write(rec, dst: torch.Tensor, src: torch.Tensor) -> None:
         if number is None:
             adopt(rec, dst)
             number = storages.number_of(dst)
+        elif storages.kind[number] == SOURCE:
+            rec.rewrite_source(dst)
+            number, source = storages.number_of(dst), storages.number_of(src)
         if number == source and overlap(rec, dst, src):
             storages.refuse("copy_", "copies within one tensor to where it reads: what comes out is not defined", [src], dst)
             return
@@ -135,6 +138,8 @@ def _put_(rec, operation, args, kwargs):
         adopt(rec, dst)
     if not loaded:
         return put_constant(rec, operation, args, kwargs)
+    if storages.kind[storages.number_of(dst)] == SOURCE:
+        rec.rewrite_source(dst)
     src = loaded[0]
     n = dst.numel()
     numbers = torch.arange(n, n + src.numel()).reshape(src.shape)
