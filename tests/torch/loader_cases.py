@@ -447,7 +447,8 @@ def multiplies_source(d, name, w):
     d[name].data.copy_(w)
 
 
-@case({"a": (BF16, (4, 6)), "b": (BF16, (4, 6))}, {k: (BF16, (4, 6)) for k in "abcd"} | {"n": (BF16, (2, 6))}, "copy fill replicate", derives=3)
+@case({"a": (BF16, (4, 6)), "b": (BF16, (4, 6))}, {k: (BF16, (4, 6)) for k in "abcd"} | {"n": (BF16, (2, 6))},
+      "copy fill replicate", derives=3)
 def writes_over_sources(d, name, w):
     if name == "a":
         d["a"].data.copy_(w)
