@@ -125,10 +125,15 @@ static const lp_chain_known known[] = {
      "vLLM and DeepGEMM sparse attention indexer (DeepSeek V3.2)", "vLLM indexer_k_quant_and_cache"},
 
     /* ---- 2:4 sparse ---- */
-    {"sparse_meta_16bit", 1, 16, false, "M(r e=8 d=2 c=2 b=2) C(c0 x=2) -> c0 (r c e b x d)", "metadata words of a 2:4 sparse matrix",
-     "CUTLASS SM80 sparse GEMM of 16-bit values, torch semi-structured, Sparse-Marlin", "CUTLASS reorder_meta, ColumnMajorInterleaved<2>"},
-    {"sparse_meta_32bit", 1, 32, false, "M(r e=8 d=2 c=2 b=2) C(c0 x=2) -> c0 (r c e b x d)", "metadata words of a 2:4 sparse matrix",
-     "CUTLASS SM80 sparse GEMM of 8-bit values, torch semi-structured", "CUTLASS reorder_meta, ColumnMajorInterleaved<2>"},
+    {"sparse_meta_16bit", 2, 16, false, "M(g u=2 v=2 b=8) C(c0 x=2) -> c0 (g b u x v)", "metadata words of a 2:4 sparse matrix",
+     "CUTLASS SM80 sparse GEMM of 16-bit values, torch semi-structured",
+     "CUTLASS reorder_meta, ColumnMajorInterleaved<2>; torch sparse_semi_structured_from_dense_cutlass"},
+    {"sparse_meta_32bit", 2, 32, false, "M(g v=2 b=8) C(c0 x=2) -> c0 (g b x v)", "metadata words of a 2:4 sparse matrix",
+     "CUTLASS SM80 sparse GEMM of 8-bit values, torch semi-structured",
+     "CUTLASS reorder_meta, ColumnMajorInterleaved<2>; torch sparse_semi_structured_from_dense_cutlass"},
+    {"sparse_meta_marlin", 1, 16, false, "M(r e=8 d=2 c=2 b=2) C(c0 x=2) -> c0 (r c e b x d)",
+     "metadata words of a 2:4 sparse matrix, 64 rows together",
+     "Sparse-Marlin", "Sparse-Marlin, vLLM's Marlin 24: reordering of metadata in groups of 64 rows"},
 };
 /* clang-format on */
 

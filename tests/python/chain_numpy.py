@@ -385,7 +385,16 @@ def triton_hopper(x):
 
 # ---- 2:4 metadata, INT8 orders ----
 
-def sparse_meta(x):
+def sparse_meta(x, groups):
+    """Rows of `groups` eights take turns, each 2 x 2 is transposed, then two columns of all rows lie together."""
+    rows = 8 * groups
+    turns = np.concatenate([x[b + g * 8 + i:b + g * 8 + i + 1] for b in range(0, len(x), rows)
+                            for i in range(8) for g in range(groups)])
+    blocks = turns.reshape(len(x) // 2, 2, -1, 2).swapaxes(1, 3)
+    return blocks.reshape(len(x), -1, 2).swapaxes(0, 1).ravel()
+
+
+def sparse_meta_marlin(x):
     def offset(i, j, shape):
         row = i // 64 * 64 + i % 2 * 2 + i % 8 // 4 + i % 4 // 2 * 32 + i % 64 // 8 * 4
         move = ((row % 2 == 0) & (j % 2 == 1)).astype(int) - ((row % 2 == 1) & (j % 2 == 0)).astype(int)
@@ -517,8 +526,9 @@ ORDERS = {
     "indexer_key_cache": (indexer, (192, 132)),
     "high_nibble_first": (lambda x: x.reshape(-1, 2)[:, ::-1], (34,)),
     "triton_hopper_mxfp4": (triton_hopper, (48, 96)),
-    "sparse_meta_16bit": (sparse_meta, (192, 6)),
-    "sparse_meta_32bit": (sparse_meta, (192, 6)),
+    "sparse_meta_16bit": (lambda x: sparse_meta(x, 4), (96, 6)),
+    "sparse_meta_32bit": (lambda x: sparse_meta(x, 2), (48, 6)),
+    "sparse_meta_marlin": (sparse_meta_marlin, (192, 6)),
     "cublaslt_col32": (lambda x: place(x, (1, 32), lambda i, j, s: j // 32 * 32 * s[0] + i * 32 + j % 32), (5, 96), (3, 33)),
     "cublaslt_col4_4r2_8c": (lambda x: place(x, (8, 32), col4), (24, 96), (9, 33)),
     "cublaslt_col32_2r_4r4": (lambda x: place(x, (32, 32), col32_2r), (96, 64), (1, 33)),
@@ -639,7 +649,7 @@ def check(loadplan, folder, row, order, shape, axes, rng):
     run("--apply", before, "-o", after, "-q")
     metadata, tensor, data = read_safetensors(after)
     assert data == wanted, f"{name} {shape}: other bytes"
-    assert metadata["loadplan.layout"] == name and metadata["loadplan.layout_version"] == "1"
+    assert metadata["loadplan.layout"] == name and metadata["loadplan.layout_version"] == str(row["version"])
     run("--apply", after, "--inverse", "-o", back, "-q")
     _, tensor, data = read_safetensors(back)
     assert data == raw and tensor["dtype"] == dtype and tensor["shape"] == list(dims), f"{name} {shape}: inverse"
