@@ -52,6 +52,8 @@ typedef struct lp_cover_memo lp_cover_memo;
 
 lp_status lp_cover_memo_new(lp_cover_memo **out, const lp_alloc *alloc, lp_error *err);
 void lp_cover_memo_free(lp_cover_memo *memo); /* NULL is allowed */
+/* At most so many visits from now on, for callers to whom `undecided` is better than an answer that is late. */
+void lp_cover_memo_limit(lp_cover_memo *memo, int64_t visits);
 
 /* Answers about `count` items. `target` holds the bytes that must be written (its boxes nested, sources ignored; see
  * lp_cover_target_of); NULL asks for overlaps only. `memo` may be NULL, else it was made with the same `alloc`. The

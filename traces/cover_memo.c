@@ -22,6 +22,11 @@ lp_status lp_cover_memo_new(lp_cover_memo **out, const lp_alloc *alloc, lp_error
     return LP_OK;
 }
 
+void lp_cover_memo_limit(lp_cover_memo *m, int64_t visits)
+{
+    m->work_left = m->work_left < visits ? m->work_left : visits;
+}
+
 void lp_cover_memo_free(lp_cover_memo *m)
 {
     if (!m)

@@ -258,6 +258,32 @@ static void the_memo_answers_again(void **unused)
     lp_cover_memo_free(memo);
 }
 
+/* A memo that may look at little says so, and answers what it knows. */
+static void a_limit_is_kept(void **unused)
+{
+    (void)unused;
+    lp_cover_memo *memo = NULL;
+    lp_cover_report r;
+    lp_error err;
+    shape even = {0}, other = {0}, t = whole(16);
+    BOX(&even, 0, 2, {{4, 4}});
+    BOX(&other, 0, 1, {{8, 2}});
+    rebase(&t);
+    const lp_cover_item known[] = {{.map = &even.map, .tag = 1}, {.map = &even.map, .dst_off = 2, .tag = 2}};
+    const lp_cover_item novel[] = {{.map = &other.map, .tag = 1}, {.map = &other.map, .dst_off = 1, .tag = 2}};
+    assert_int_equal(lp_cover_memo_new(&memo, NULL, &err), LP_OK);
+    for (int round = 0; round < 2; round++) {
+        assert_int_equal(lp_cover(&r, &t.map, known, 2, memo, NULL, &err), LP_OK);
+        assert_true(!r.undecided && r.npair + r.uncovered_bytes == 0);
+        lp_cover_memo_limit(memo, 1);
+    }
+    lp_cover_memo_limit(memo, 1000); /* it does not rise again */
+    assert_int_equal(lp_cover(&r, &t.map, novel, 2, memo, NULL, &err), LP_OK);
+    assert_true(r.undecided);
+    lp_cover_report_free(&r, NULL);
+    lp_cover_memo_free(memo);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -266,7 +292,7 @@ int main(void)
         cmocka_unit_test(sixty_five_thousand_fragments), cmocka_unit_test(thousands_of_one_byte_overlaps),
         cmocka_unit_test(too_many_pairs_are_truncated),  cmocka_unit_test(offsets_that_overflow_are_an_error),
         cmocka_unit_test(targets_follow_strides),        cmocka_unit_test(every_allocation_may_fail),
-        cmocka_unit_test(the_memo_answers_again),
+        cmocka_unit_test(the_memo_answers_again),        cmocka_unit_test(a_limit_is_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
