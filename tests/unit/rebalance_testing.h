@@ -451,7 +451,7 @@ static inline void check_chain(uint64_t seed, const lp_expert_device *device, co
                 fetch_rank(&f, &r[k]);
             assert_same_bytes(&f, &r[k], &fresh, "after the move");
             if (device == NULL || sessions != NULL) {
-                load(&f, r[k].plan, 1 - version, LP_DIRECT);
+                load(&f, r[k].plan, 1 - version, device != NULL || pick(&f, 2) == 0 ? LP_DIRECT : LP_LAYERWISE);
                 load(&f, fresh.plan, 1 - version, LP_DIRECT);
                 if (device != NULL)
                     fetch_rank(&f, &r[k]);
