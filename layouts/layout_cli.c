@@ -186,6 +186,25 @@ static const char *id_at(int index)
     return index < layouts ? lp_layout_at(index)->id : lp_chain_known_at(index - layouts)->id;
 }
 
+/* Says which names hold this one, or else which is the most alike. */
+static int unknown_layout(lp_cli *cli, const char *id)
+{
+    const int all = (int)(lp_layout_count() + lp_chain_known_count());
+    const char *const near = lp_cli_nearest(id, id_at, all);
+    char names[256];
+    lp_layout_writer w = lp_layout_writer_start(names, sizeof names);
+    int found = 0;
+    for (int i = 0; i < all; i++)
+        if (strstr(id_at(i), id) != NULL && ++found <= 4)
+            lp_layout_put(&w, "%s%s", found == 1 ? "" : ", ", id_at(i));
+    if (found > 1)
+        return lp_cli_usage(cli, "unknown layout '%s'; there are %s%s", lp_cli_clean(id), names,
+                            found > 4 ? ", ..." : "");
+    if (near != NULL)
+        return lp_cli_usage(cli, "unknown layout '%s'; did you mean '%s'?", lp_cli_clean(id), near);
+    return lp_cli_usage(cli, "unknown layout '%s'; 'loadplan layout' lists them", lp_cli_clean(id));
+}
+
 static int run_layout(lp_cli *cli)
 {
     const char *const in = lp_cli_text(cli, "apply", NULL), *const out = lp_cli_text(cli, "output", NULL);
@@ -211,12 +230,8 @@ static int run_layout(lp_cli *cli)
     if (named) {
         const char *const id = cli->argument[0];
         layout = lp_layout_find(id);
-        if (layout == NULL) {
-            const char *const near = lp_cli_nearest(id, id_at, (int)(lp_layout_count() + lp_chain_known_count()));
-            if (near != NULL)
-                return lp_cli_usage(cli, "unknown layout '%s'; did you mean '%s'?", lp_cli_clean(id), near);
-            return lp_cli_usage(cli, "unknown layout '%s'; 'loadplan layout' lists them", lp_cli_clean(id));
-        }
+        if (layout == NULL)
+            return unknown_layout(cli, id);
     } else if (in != NULL || sizes_text != NULL || svg) {
         return lp_cli_usage(cli, "'--%s' needs the name of a layout",
                             in != NULL           ? "apply"

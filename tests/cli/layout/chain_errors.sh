@@ -27,3 +27,5 @@ no scale_128x4 --compare gptq_int8 --shape 256,9
 no scale_128x4 --compare paged_key_16bit --shape 256,8
 no bf16_l1_weight --compare scale_8x4
 no --compare scale_8x4
+no marlin
+no swizzle_
