@@ -81,24 +81,27 @@ static inline lp_plan *bind_device(const device_kit *k, world *w, const image *m
 
 /* ---- ways to push ---- */
 
-/* Transposed in memory, so that lp_push gets strides; 1 byte a gap, on the host or the device. */
+/* Transposed in memory, rows sometimes from the last to the first, so that lp_push gets strides of either sign; an
+ * element a gap, on the host or the device. */
 static inline lp_status push_turned(const device_kit *k, world *w, lp_session *s, const payload *p, int i,
                                     bool on_device)
 {
     const source *src = &w->source[i];
     const int64_t e = elem(src->dtype), rows = src->shape[0], columns = src->shape[1];
-    const int64_t stride[2] = {e, rows * e + e};
-    const int64_t bytes = columns * stride[1];
+    const bool turns = pick(w, 2) == 0;
+    const int64_t stride[2] = {turns ? -e : e, rows * e + e};
+    const int64_t bytes = columns * stride[1], first = turns ? (rows - 1) * e : 0;
     uint8_t *turned = calloc(1, (size_t)bytes);
     void *memory = turned;
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = 0; c < columns; c++)
-            memcpy(turned + r * stride[0] + c * stride[1], p->data[i] + (r * columns + c) * e, (size_t)e);
+            memcpy(turned + first + r * stride[0] + c * stride[1], p->data[i] + (r * columns + c) * e, (size_t)e);
     if (on_device) {
         memory = k->take(k->context, bytes);
         k->put(k->context, memory, turned, bytes);
     }
-    const lp_buffer buffer = {.data = memory, .dtype = src->dtype, .ndim = 2, .shape = src->shape, .stride = stride};
+    const lp_buffer buffer = {
+        .data = (uint8_t *)memory + first, .dtype = src->dtype, .ndim = 2, .shape = src->shape, .stride = stride};
     const lp_status status = lp_push(s, src->name, &buffer, &w->err);
     if (on_device) {
         k->settle(k->context); /* the device may be reading it */
