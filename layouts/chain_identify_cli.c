@@ -14,7 +14,7 @@
 static uint64_t unit_at(const unsigned char *data, int64_t k, int bits)
 {
     if (bits < 8)
-        return data[k * bits / 8] >> (int)(k * bits % 8) & ((1 << bits) - 1);
+        return (uint64_t)data[k * bits / 8] >> (k * bits % 8) & ((UINT64_C(1) << bits) - 1);
     uint64_t value = 0;
     memcpy(&value, data + k * (bits / 8), (size_t)bits / 8);
     return value;
