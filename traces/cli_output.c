@@ -183,10 +183,19 @@ bool lp_cli_print_entity(FILE *out, char c)
     return false;
 }
 
-/* Follows no link: one that somebody laid in a shared folder would have its target emptied. */
+/* Takes nothing that somebody laid in a shared folder: the target of a link would be emptied, and a pipe would wait for
+ * its reader, or hand him what is written. */
 static FILE *create_file(const char *path)
 {
-    const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
+    struct stat st;
+    if (fd >= 0 && (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))) {
+        close(fd);
+        fd = -1;
+        errno = ENXIO;
+    }
+    if (fd < 0 && errno == ENXIO) /* what opening a pipe without a reader says */
+        errno = EEXIST;
     FILE *file = fd < 0 ? NULL : fdopen(fd, "wb");
     if (fd >= 0 && file == NULL)
         close(fd);
