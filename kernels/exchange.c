@@ -134,7 +134,7 @@ static lp_megamoe_io inner_io(const lp_megamoe_io *io, const lp_moe_exchange *ex
     const bool has_scale = places->x_scale != places->ids;
     return (lp_megamoe_io){.size = sizeof(lp_megamoe_io),
                            .x = own + places->x,
-                           .x_scale = has_scale ? (const float *)(void *)(own + places->x_scale) : NULL,
+                           .x_scale = has_scale ? own + places->x_scale : NULL,
                            .topk_ids = own + places->ids,
                            .topk_weight = (const float *)(void *)(own + places->weights),
                            .tokens = &((const lp_moe_exchange_header *)(void *)own)->tokens,
@@ -181,6 +181,7 @@ static lp_moe_send_job send_job(const lp_megamoe_shape *shape, const lp_megamoe_
                              .id_dtype = shape->id_dtype,
                              .quantises = travels_as_e4m3(shape) && shape->x_dtype == LP_BF16,
                              .has_scales = travels_as_e4m3(shape),
+                             .is_mx = shape->format == LP_MXFP8,
                              .bound = (int32_t)bound,
                              .choices = (int32_t)shape->top_k,
                              .experts = (int32_t)shape->experts,

@@ -133,7 +133,8 @@ __device__ uint64_t send_routes(const lp_moe_send_job &job, int token, bool is_t
     return static_cast<uint64_t>(high) << 32 | low;
 }
 
-/* 16 bytes of a row of x as it travels, and the scale of the 128 columns that begin there, if it is E4M3. */
+/* 16 bytes of a row of x as it travels, and the scale of the 128 columns that begin there, if it is E4M3: of MXFP8, the
+ * bits of four UE8M0 codes. */
 struct Piece {
     uint4 value;
     float scale;
@@ -149,7 +150,8 @@ template <bool QUANTISES> __device__ __forceinline__ Piece load_piece(const lp_m
     piece.scale = 0.0f;
     piece.has_scale = i % 8 == 0 && job.has_scales;
     if (QUANTISES) {
-        piece.value = moe_quantise(moe_load_bf16(job.x, at * MOE_QUANTISE_COLUMNS), &piece.scale);
+        const moe_values x = moe_load_bf16(job.x, at * MOE_QUANTISE_COLUMNS);
+        piece.value = job.is_mx ? moe_quantise_mx(x, &piece.scale) : moe_quantise(x, &piece.scale);
     } else {
         piece.value = __ldg(static_cast<const uint4 *>(job.x) + at);
         if (piece.is_in && piece.has_scale)

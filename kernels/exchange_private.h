@@ -66,6 +66,7 @@ typedef struct lp_moe_send_job {
     lp_moe_exchange_places places;
     lp_dtype x_dtype, id_dtype;      /* as the caller has them */
     bool quantises, has_scales;      /* x travels as E4M3: made here; at all */
+    bool is_mx;                      /* with powers of two for 32 columns, four of them a word */
     int32_t bound, choices, experts; /* of a rank */
     int64_t hidden, first_expert;
     const void *x, *topk_ids;

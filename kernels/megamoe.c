@@ -6,10 +6,10 @@
 
 /* In order of preference. */
 static const lp_moe_path *const paths[] = {&lp_moe_path_prefill_w4, &lp_moe_path_w4_decode, &lp_moe_path_f8_few,
-                                           &lp_moe_path_prefill};
+                                           &lp_moe_path_m8, &lp_moe_path_prefill};
 /* Those of them that obey a sink. */
 static const lp_moe_path *const sending_paths[] = {&lp_moe_path_prefill_w4, &lp_moe_path_w4_decode, &lp_moe_path_f8_few,
-                                                   &lp_moe_path_prefill};
+                                                   &lp_moe_path_m8, &lp_moe_path_prefill};
 enum { PATHS = sizeof paths / sizeof paths[0], SENDING = sizeof sending_paths / sizeof sending_paths[0], PIECE = 256 };
 
 bool lp_moe_wide_products(const lp_megamoe_shape *shape)

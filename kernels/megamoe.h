@@ -21,12 +21,14 @@
  *   format            x                    h, the input of the second projection           the weight w[t][j] goes
  *   LP_MXFP4          E4M3, scale per 128  E4M3, scale per 128: max(amax, 1e-10) / 448     into h, before its scale
  *   LP_FP8_BLOCK128   the same             the same                                        the same
- *   LP_MXFP8          the same             the same                                        the same
+ *   LP_MXFP8          E4M3, UE8M0 per 32   E4M3, UE8M0 per 32                              the same
  *   LP_NVFP4          BF16                 BF16 (nearest even), see lp_megamoe_weights     into the combination
  *   LP_MOE_BF16       BF16                 BF16                                            into h
  *
  * Codes of h are the products of h and 448 / amax, rounded. x may be given as BF16 where E4M3 is wanted: then it is
- * quantised per token and 128 columns with the same scale, and its codes are x / scale, rounded.
+ * quantised per token and 128 columns with the same scale, and its codes are x / scale, rounded. Scales of LP_MXFP8 are
+ * the least powers of two that are not below amax / 448, amax of x being at least 1e-4; tokens, h and weights are
+ * multiplied as the BF16 values that codes times scales are, from 2^-133 to BF16's largest.
  * Rows of the second projection are rounded to BF16 (after l2_alpha), added in FP32 in ascending j, and rounded to
  * BF16. The row of the shared experts, of the format that they have, is rounded alike and added last. A token whose ids
  * are all masked gets zeros, or that row.
@@ -81,7 +83,7 @@ typedef struct lp_megamoe_shape {
     int64_t shared_intermediate; /* of the shared experts together, which are computed as one expert; 0: none */
     bool fast; /* LP_FP8_BLOCK128: let the matrix unit add 128 columns of gate and up; see above. Other formats, and
                   I < 2048, have one way of adding only */
-    lp_moe_format shared_format; /* of the shared experts; 0: format. It must take x_dtype */
+    lp_moe_format shared_format; /* of the shared experts; 0: format. It must take x_dtype, and the same x_scale */
 } lp_megamoe_shape;
 
 /* What one call for the shared experts alone would have as its shape: E = 1, I = shared_intermediate, k = 1, their
@@ -153,7 +155,7 @@ LP_API lp_status lp_megamoe_tensor_in(lp_megamoe_tensor *tensor, const lp_megamo
 typedef struct lp_megamoe_io {
     size_t size;              /* sizeof(lp_megamoe_io) */
     const void *x;            /* x_dtype [cap, H] */
-    const float *x_scale;     /* FP32 [cap, H/128] when x is E4M3, else NULL */
+    const void *x_scale;      /* when x is E4M3: FP32 [cap, H/128], of LP_MXFP8 UE8M0 [cap, H/32]; else NULL */
     const void *topk_ids;     /* id_dtype [cap, k]; an expert may occur twice in a row: both are added */
     const float *topk_weight; /* FP32 [cap, k] */
     const int32_t *tokens;    /* T, 0..cap; more than cap (or tokens_bound) is cut to it */

@@ -146,6 +146,10 @@ static lp_status check_shared_experts(const lp_megamoe_shape *s, lp_error *err)
     lp_error why = {0};
     if (check_experts(&shared, &why) != LP_OK)
         return of_shared_experts(&why, err);
+    if (s->x_dtype == LP_F8_E4M3 && (shared.format == LP_MXFP8) != (s->format == LP_MXFP8))
+        return lp_fail(err, LP_E_ARGUMENT,
+                       "x is F8_E4M3, whose scales are of 32 columns for mxfp8 and of 128 for other formats: it cannot "
+                       "be both for the routed and the shared experts");
     return LP_OK;
 }
 

@@ -55,6 +55,7 @@ typedef enum lp_moe_gather {
     LP_MOE_GATHER_W4_FP8 = 3,  /* as w4_operand.cuh orders the operand of register-A products, E4M3 */
     LP_MOE_GATHER_W4_BF16 = 4, /* the same, BF16 */
     LP_MOE_GATHER_W4_WIDE = 5, /* the same, the values of LP_MOE_GATHER_W4_FP8 as BF16, and its scales */
+    LP_MOE_GATHER_M8 = 7,      /* as m8_operand.cuh orders the operand, MXFP8 tokens as BF16 values */
     LP_MOE_GATHER_PREFILL = 6  /* each token once, [cap, H] as prefill_round.cu makes it of prefill_kind */
 } lp_moe_gather;
 
@@ -169,7 +170,8 @@ lp_status lp_moe_enqueue(const lp_megamoe_shape *shape, const lp_megamoe_weights
 
 /* In megamoe.c: the paths in order of preference; the first that takes a call runs it. Those that obey a sink are
  * listed there once more. */
-extern const lp_moe_path lp_moe_path_w4_decode, lp_moe_path_f8_few, lp_moe_path_prefill_w4, lp_moe_path_prefill;
+extern const lp_moe_path lp_moe_path_w4_decode, lp_moe_path_f8_few, lp_moe_path_m8, lp_moe_path_prefill_w4,
+    lp_moe_path_prefill;
 
 /* ---- shared experts ---- */
 

@@ -7,7 +7,7 @@
  * thousands, a launch before it has counted those of each block. The last block
  * has no tokens: it writes the tables.
  */
-#include "kernels/f8_operand.cuh"
+#include "kernels/m8_operand.cuh"
 #include "kernels/megamoe_private.h"
 #include "kernels/moe_items.cuh"
 #include "kernels/moe_launch.cuh"
@@ -300,6 +300,9 @@ template <int GATHER> __device__ void store_bf16(const lp_moe_route_job &job, co
     char *const rows = static_cast<char *>(job.rows);
     if (GATHER == LP_MOE_GATHER_F8_BF16)
         *reinterpret_cast<uint4 *>(rows + s.first_row * hidden * 2 + f8_operand_byte(s.width, s.n, 2 * k)) = value;
+    else if (GATHER == LP_MOE_GATHER_M8)
+        *reinterpret_cast<uint4 *>(rows + s.first_row * hidden * 2 +
+                                   m8_operand_byte(s.width, s.n, k / 16 * 16 + k / 8 % 2)) = value;
     else
         prefill_store_bf16(job.prefill_kind, rows + s.row * hidden * 2, k, value);
 }
@@ -343,6 +346,28 @@ __device__ __forceinline__ void store_w4(const lp_moe_route_job &job, const Spot
     }
 }
 
+/* Eight columns of MXFP8 tokens in BF16, of x as load_piece gives it; four lanes hold the 32 columns of a scale. */
+__device__ __forceinline__ uint4 mx_values(const lp_moe_route_job &job, uint4 piece, int64_t at)
+{
+    if (job.x_dtype != LP_BF16)
+        return e4m3_values(make_uint2(piece.x, piece.y),
+                           lp_ue8m0_value(reinterpret_cast<const uint8_t *>(job.x_scale)[at / 32]));
+    const uint32_t pair[4] = {piece.x, piece.y, piece.z, piece.w};
+    uint32_t out[4];
+    float most = E4M3_LEAST_X;
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        most = fmaxf(most, fmaxf(fabsf(__uint_as_float(pair[i] << 16)), fabsf(__uint_as_float(pair[i] & 0xffff0000u))));
+#pragma unroll
+    for (int d = 1; d < 4; d *= 2)
+        most = fmaxf(most, __shfl_xor_sync(~0u, most, d));
+    const uint32_t code = e4m3_scale_above(most);
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        out[i] = e4m3_rounded(__uint_as_float(pair[i] << 16), __uint_as_float(pair[i] & 0xffff0000u), code);
+    return make_uint4(out[0], out[1], out[2], out[3]);
+}
+
 /* Eight columns of x: 16 bytes of BF16, or 8 of E4M3 in x and y. Piece number
  * `task` of tokens from `token` on; a warp works on one token: 32 divides a
  * token's pieces. */
@@ -377,16 +402,23 @@ struct Pieces {
     }
 };
 
-template <int GATHER, bool IS_FP8>
+enum x_form { X_AS_GIVEN, X_E4M3, X_MXFP8 }; /* MXFP8: as BF16 values */
+
+template <int GATHER, x_form FORM>
 __device__ __forceinline__ void gather_as(const lp_moe_route_job &job, const Spot *spots, int token, int end,
                                           Pieces &ahead)
 {
     const int pieces = static_cast<int>(job.hidden / COLUMNS), tasks = (end - token) * pieces;
     const int choices = static_cast<int>(job.top_k);
+    constexpr bool IS_FP8 = FORM == X_E4M3;
 #pragma unroll 1
     for (int task = static_cast<int>(threadIdx.x); task < tasks; task += THREADS) {
-        const uint4 piece = ahead.next(job, token, task + 4 * THREADS, tasks);
+        uint4 piece = ahead.next(job, token, task + 4 * THREADS, tasks);
         const int t = task / pieces, k = task % pieces * COLUMNS;
+        if (FORM == X_MXFP8)
+            piece = mx_values(job, piece, (token + t) * job.hidden + k);
+        if (GATHER == LP_MOE_GATHER_M8)
+            piece = m8_turn_values(piece);
         uint2 code = make_uint2(piece.x, piece.y);
         float scale = 0.0f;
         if (IS_FP8 && job.x_dtype == LP_BF16)
@@ -418,19 +450,23 @@ __device__ __forceinline__ void gather_as(const lp_moe_route_job &job, const Spo
 __device__ void gather(const lp_moe_route_job &job, const Spot *spots, int token, int end, Pieces &ahead)
 {
     if (job.gather == LP_MOE_GATHER_W4_FP8)
-        gather_as<LP_MOE_GATHER_W4_FP8, true>(job, spots, token, end, ahead);
+        gather_as<LP_MOE_GATHER_W4_FP8, X_E4M3>(job, spots, token, end, ahead);
     else if (job.gather == LP_MOE_GATHER_W4_BF16)
-        gather_as<LP_MOE_GATHER_W4_BF16, false>(job, spots, token, end, ahead);
+        gather_as<LP_MOE_GATHER_W4_BF16, X_AS_GIVEN>(job, spots, token, end, ahead);
     else if (job.gather == LP_MOE_GATHER_W4_WIDE)
-        gather_as<LP_MOE_GATHER_W4_WIDE, true>(job, spots, token, end, ahead);
+        gather_as<LP_MOE_GATHER_W4_WIDE, X_E4M3>(job, spots, token, end, ahead);
     else if (job.gather == LP_MOE_GATHER_F8)
-        gather_as<LP_MOE_GATHER_F8, true>(job, spots, token, end, ahead);
+        gather_as<LP_MOE_GATHER_F8, X_E4M3>(job, spots, token, end, ahead);
     else if (job.gather == LP_MOE_GATHER_F8_BF16)
-        gather_as<LP_MOE_GATHER_F8_BF16, false>(job, spots, token, end, ahead);
+        gather_as<LP_MOE_GATHER_F8_BF16, X_AS_GIVEN>(job, spots, token, end, ahead);
+    else if (job.gather == LP_MOE_GATHER_M8)
+        gather_as<LP_MOE_GATHER_M8, X_MXFP8>(job, spots, token, end, ahead);
+    else if (job.gather == LP_MOE_GATHER_PREFILL && job.prefill_kind == LP_PREFILL_CODES)
+        gather_as<LP_MOE_GATHER_PREFILL, X_MXFP8>(job, spots, token, end, ahead);
     else if (job.gather == LP_MOE_GATHER_PREFILL && prefill_takes_e4m3(job.prefill_kind))
-        gather_as<LP_MOE_GATHER_PREFILL, true>(job, spots, token, end, ahead);
+        gather_as<LP_MOE_GATHER_PREFILL, X_E4M3>(job, spots, token, end, ahead);
     else if (job.gather == LP_MOE_GATHER_PREFILL)
-        gather_as<LP_MOE_GATHER_PREFILL, false>(job, spots, token, end, ahead);
+        gather_as<LP_MOE_GATHER_PREFILL, X_AS_GIVEN>(job, spots, token, end, ahead);
 }
 
 __global__ void __launch_bounds__(THREADS) route(const __grid_constant__ lp_moe_route_job job)

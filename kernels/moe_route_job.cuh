@@ -20,7 +20,7 @@ inline lp_moe_route_job moe_route_job_of(const lp_moe_call *call, const lp_moe_r
     job.x_dtype = s.x_dtype, job.id_dtype = s.id_dtype;
     job.gather = LP_MOE_GATHER_NONE;
     job.x = call->io->x, job.topk_ids = call->io->topk_ids;
-    job.x_scale = call->io->x_scale, job.topk_weight = call->io->topk_weight;
+    job.x_scale = static_cast<const float *>(call->io->x_scale), job.topk_weight = call->io->topk_weight;
     job.tokens = call->io->tokens, job.received = call->io->received;
     job.early = call->sink != nullptr && call->sink->early;
     return job;

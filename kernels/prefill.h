@@ -18,7 +18,7 @@ extern "C" {
 typedef enum lp_prefill_kind {
     LP_PREFILL_FP8 = 0,   /* E4M3 tokens with a scale per 128, E4M3 weights with a scale per 128 x 128 */
     LP_PREFILL_BF16 = 1,  /* BF16 tokens and weights, no scales */
-    LP_PREFILL_CODES = 2, /* E4M3 tokens as BF16 values with a scale per 128, MXFP8 weights, decoded to BF16 */
+    LP_PREFILL_CODES = 2, /* MXFP8, tokens and weights, as BF16 values: their powers of two are in them */
     LP_PREFILL_MX = 3,    /* E4M3 tokens with a scale per 128, MXFP4 weights, decoded to E5M2 */
     LP_PREFILL_NV = 4,    /* BF16 tokens, NVFP4 weights, decoded to BF16 */
     /* As LP_PREFILL_FP8 and LP_PREFILL_MX, but multiplied as BF16 values, which keeps sums exact to FP32. */
@@ -61,7 +61,7 @@ typedef struct lp_prefill_round_job {
     int64_t hidden, max_tokens;
     const int32_t *tokens;
     const void *x;
-    const float *x_scale;
+    const float *x_scale; /* [cap, H/128]; of LP_PREFILL_CODES words of four UE8M0 codes */
     void *to;
     float *to_scale;
 } lp_prefill_round_job;

@@ -20,7 +20,7 @@
 /* What a lane takes of a unit. */
 template <int KIND> struct prefill_lane_codes {
     using U = prefill_unit_of_codes<KIND>;
-    uint32_t codes[4], scales[U::SCALES];
+    uint32_t codes[prefill_is_fp4(KIND) ? 4 : 8], scales[U::SCALES];
     /* Lane 8 r + c has row r or r + 4. */
     __device__ __forceinline__ prefill_lane_codes(const U &from, int row, int c)
     {
@@ -28,10 +28,11 @@ template <int KIND> struct prefill_lane_codes {
 #pragma unroll
             for (int q = 0; q < 4; q++)
                 codes[q] = prefill::load4(hopper::shared_address(from.codes[row]) + c / 2 * 4 + 16 * q);
-        } else { /* eight bytes of each half */
-            const uint2 low = prefill::load8(hopper::shared_address(from.codes[row]) + 8 * c);
-            const uint2 high = prefill::load8(hopper::shared_address(from.codes[row]) + 8 * c + 64);
-            codes[0] = low.x, codes[1] = low.y, codes[2] = high.x, codes[3] = high.y;
+        } else { /* sixteen bytes of each half, which two lanes share */
+            const uint4 low = hopper::load16(hopper::shared_address(from.codes[row]) + c / 2 * 16);
+            const uint4 high = hopper::load16(hopper::shared_address(from.codes[row]) + c / 2 * 16 + 64);
+            codes[0] = low.x, codes[1] = low.y, codes[2] = low.z, codes[3] = low.w;
+            codes[4] = high.x, codes[5] = high.y, codes[6] = high.z, codes[7] = high.w;
         }
 #pragma unroll
         for (int i = 0; i < U::SCALES; i++)
@@ -141,17 +142,24 @@ __device__ __forceinline__ void prefill_make_nv(const prefill_lane_codes<LP_PREF
             to[i].word[q] = w4_decode_pair(from.codes[q] >> c % 2 * 4 >> 8 * i, scale[q]);
 }
 
-/* E4M3 to BF16, in their order: chunk lane % 8 of either 64 columns. */
+/* E4M3 to BF16: chunk lane % 8 of either 64 columns. */
 __device__ __forceinline__ void prefill_make_codes(const prefill_lane_codes<LP_PREFILL_CODES | PREFILL_AHEAD> &from,
                                                    prefill_chunk (&to)[2])
 {
     const int upper = static_cast<int>(threadIdx.x) % 8 / 4; /* 32 columns of a half */
+    const bool is_odd = threadIdx.x % 2 != 0;
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        const float scale = lp_ue8m0_value(from.scales[0] >> (16 * i + 8 * upper) & 0xff);
+        const uint32_t code = from.scales[0] >> (16 * i + 8 * upper) & 0xff, scale = e4m3_scale(code);
+        uint32_t most = 0;
 #pragma unroll
-        for (int j = 0; j < 4; j++)
-            to[i].word[j] = prefill_two_codes(from.codes[2 * i + j / 2] >> (j % 2 * 16), scale);
+        for (int j = 0; j < 4; j += 2)
+            e4m3_decode_pairs(from.codes[4 * i + j], from.codes[4 * i + j + 1], is_odd ? 0 : 8, scale, to[i].word[j],
+                              to[i].word[j + 1], most);
+        if (e4m3_is_odd(most, code))
+            for (int j = 0; j < 4; j++)
+                to[i].word[j] = is_odd ? e4m3_any_odd(from.codes[4 * i + j], lp_ue8m0_value(code))
+                                       : e4m3_any_even(from.codes[4 * i + j], lp_ue8m0_value(code));
     }
 }
 

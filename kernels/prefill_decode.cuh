@@ -18,7 +18,7 @@
 
 /*
  * Fetches codes ahead of the decoding warps; by one lane. A step is 256 rows of 64 bytes of codes, 128 columns or 64 of
- * MXFP8, as both families of layouts give them, and the scales. Packed layouts have a step's scales in one piece, row
+ * E4M3, as both families of layouts give them, and the scales. Packed layouts have a step's scales in one piece, row
  * after row; the contract has them by words of four, the words of all rows of a column together, in slots.
  */
 template <int KIND> struct prefill_code_feed {
@@ -109,8 +109,7 @@ struct prefill_scale_places {
     __device__ __forceinline__ uint32_t of(int i) const { return two[i / 2] >> i % 2 * 16 & 0xffff; }
 };
 
-/* The scale of columns 32 q .. of MXFP4; of columns 32 q .. 32 q + 15 of NVFP4, whose next byte is the other; of
- * columns 16 q .. of MXFP8, two bytes further in the second half of a word's 128. */
+/* The scale of columns 32 q .. of MXFP4; of columns 32 q .. 32 q + 15 of NVFP4, whose next byte is the other. */
 template <int KIND> __device__ __forceinline__ prefill_scale_places prefill_places(bool packed)
 {
     constexpr int EACH = KIND == LP_PREFILL_NV ? 8 : 4; /* bytes of a row */
@@ -119,9 +118,7 @@ template <int KIND> __device__ __forceinline__ prefill_scale_places prefill_plac
 #pragma unroll
     for (int i = 0; i < PREFILL_GROUPS; i++) {
         const int row = (prefill_decoder() + PREFILL_DECODERS * i) * 8 % PREFILL_COLUMNS + lane / 4;
-        const int in_slots = KIND == LP_PREFILL_NV      ? q / 2 * (PREFILL_COLUMNS * 4) + q % 2 * 2
-                             : KIND == LP_PREFILL_CODES ? q / 2
-                                                        : q;
+        const int in_slots = KIND == LP_PREFILL_NV ? q / 2 * (PREFILL_COLUMNS * 4) + q % 2 * 2 : q;
         const int place = packed ? row * EACH + q * EACH / 4 : static_cast<int>(lp_scale_slot(row)) * 4 + in_slots;
         places.two[i / 2] |= static_cast<uint32_t>(place) << i % 2 * 16;
     }
@@ -264,29 +261,30 @@ __device__ __forceinline__ void prefill_store16(uint32_t at, uint32_t a, uint32_
     asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(at), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
 }
 
-/* A step of E4M3, half `half` of the columns of a scale word, to BF16: 16 columns a lane and row, in their order. */
-template <int KIND>
-__device__ __forceinline__ void prefill_decode_codes(int half, uint32_t codes, uint32_t scales,
-                                                     const prefill_scale_places &places, uint32_t weights)
+/* A step of E4M3, whose scales are kept apart, to BF16: 16 columns a lane and row. */
+__device__ __forceinline__ void prefill_decode_codes(uint32_t codes, uint32_t weights)
 {
+    constexpr uint32_t ONE = 127;
     const int lane = threadIdx.x % 32, r = lane / 4, q = lane % 4;
     const uint32_t from = codes + prefill_decoder() * 512 + lane * 16;
     const uint32_t to = weights + prefill_decoder() * 1024 + r * 128 + (2 * q ^ r) * 16;
     prefill_groups<uint4>(
         [&](int i, uint4 &word, uint32_t &scale) {
             word = hopper::load16(from + i * PREFILL_DECODERS * 512);
-            scale = KIND == LP_PREFILL_CODES ? hopper::load1(scales + places.of(i) + 2 * half) : 127;
+            scale = e4m3_scale(ONE);
         },
         [&](int i, const uint4 &word, uint32_t scale) {
-            const float s = lp_ue8m0_value(scale);
             const uint32_t four[4] = {word.x, word.y, word.z, word.w};
-            uint32_t out[8];
+            uint32_t even[4], odd[4], most = 0;
 #pragma unroll
-            for (int c = 0; c < 8; c++)
-                out[c] = prefill_two_codes(four[c / 2] >> (c % 2 * 16), s);
+            for (int c = 0; c < 4; c++)
+                e4m3_decode(four[c], scale, even[c], odd[c], most);
+            if (e4m3_has_nan(most))
+                for (int c = 0; c < 4; c++)
+                    even[c] = e4m3_any_even(four[c], 1.0f), odd[c] = e4m3_any_odd(four[c], 1.0f);
             const uint32_t at = to + i * PREFILL_DECODERS * 1024;
-            prefill_store16(at, out[0], out[1], out[2], out[3]);
-            prefill_store16(at ^ 16, out[4], out[5], out[6], out[7]);
+            prefill_store16(at, even[0], even[1], even[2], even[3]);
+            prefill_store16(at ^ 16, odd[0], odd[1], odd[2], odd[3]);
         });
 }
 
@@ -348,7 +346,7 @@ __device__ void prefill_decode(const prefill_arguments &p, prefill_shared<KIND> 
                     } else if constexpr (prefill_is_fp4(KIND)) {
                         prefill_decode_nv<KIND>(half, codes, scales, places, weights);
                     } else {
-                        prefill_decode_codes<KIND>(k % 2, codes, scales, places, weights);
+                        prefill_decode_codes(codes, weights);
                     }
                     proxy_fence_shared();
                     __syncwarp();

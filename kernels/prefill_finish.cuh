@@ -7,16 +7,10 @@
 #include "kernels/moe_rows.cuh"
 #include "kernels/prefill_tile.cuh"
 
-#include <cuda_fp16.h>
-
 /* Both values rounded to E4M3 and then written as BF16. */
 __device__ __forceinline__ uint32_t prefill_e4m3_as_bf16(float low, float high)
 {
-    uint32_t halves;
-    const uint16_t codes = prefill::e4m3_pair(low, high);
-    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(codes));
-    const __half2 value = reinterpret_cast<const __half2 &>(halves);
-    return prefill::bf16_pair(__low2float(value), __high2float(value));
+    return e4m3_any_pair(prefill::e4m3_pair(low, high), 1.0f);
 }
 
 /* Starts copying 16 tokens of a warp from its staging to piece `piece` of h: of each eight rows, which lie together in
@@ -114,6 +108,27 @@ __device__ __forceinline__ float2 prefill_row_weights(const prefill_arguments &p
     return make_float2(__ldg(at), __ldg(at + 8));
 }
 
+/* UE8M0 codes of h of MXFP8, for each 32 columns of a thread's two rows. */
+struct prefill_mx_scales {
+    uint32_t low[4], high[4];
+    __device__ __forceinline__ void find(const float (&sum)[128])
+    {
+#pragma unroll
+        for (int b = 0; b < 4; b++) {
+            float most[2] = {0.0f, 0.0f};
+#pragma unroll
+            for (int j = 4 * b; j < 4 * b + 4; j++)
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    most[i / 2] = fmaxf(most[i / 2], fabsf(sum[8 * j + i]));
+            for (int d = 1; d < 4; d *= 2)
+                for (float &m : most)
+                    m = fmaxf(m, __shfl_xor_sync(~0u, m, d));
+            low[b] = e4m3_scale_above(most[0]), high[b] = e4m3_scale_above(most[1]);
+        }
+    }
+};
+
 template <int KIND>
 __device__ __forceinline__ void prefill_finish_h(const prefill_arguments &p, prefill_shared<KIND> &sm,
                                                  const prefill_task &task, const prefill_share &share, int turn,
@@ -167,6 +182,9 @@ __device__ __forceinline__ void prefill_finish_h(const prefill_arguments &p, pre
         }
         prefill_store_piece(p, task, staging, warp_row, task.n, blocks, 512 * share.half, is_half ? 512 : 1024);
     } else {
+        prefill_mx_scales mx;
+        if constexpr (prefill_is_codes(KIND))
+            mx.find(sum);
 #pragma unroll
         for (int piece = 0; piece < 2; piece++) {
             if (piece == 1) {
@@ -183,23 +201,24 @@ __device__ __forceinline__ void prefill_finish_h(const prefill_arguments &p, pre
                 const int low_place = prefill_place(KIND, 8 * j) % 64 + prefill_place(KIND, 2 * q),
                           high_place = prefill_place(KIND, 8 * j) % 64 + prefill_place(KIND, 2 * q + 1);
                 const uint32_t to = at + low_place / 8 * 128 + low_place % 8 * 2;
-                if constexpr (prefill_is_nv(KIND) || KIND == LP_PREFILL_MX_WIDE) {
+                uint32_t first, second; /* of both rows */
+                if constexpr (prefill_is_codes(KIND)) {
+                    first = e4m3_rounded(v[0], v[1], mx.low[j / 4]), second = e4m3_rounded(v[2], v[3], mx.high[j / 4]);
+                } else if constexpr (prefill_is_scaled(KIND)) {
+                    first = prefill_e4m3_as_bf16(v[0] * low, v[1] * low);
+                    second = prefill_e4m3_as_bf16(v[2] * high, v[3] * high);
+                } else {
+                    first = bf16_pair(v[0], v[1]), second = bf16_pair(v[2], v[3]);
+                }
+                if constexpr (KIND == LP_PREFILL_BF16) {
+                    store_shared_u32(to, first);
+                    store_shared_u32(to + 1024, second);
+                } else { /* neighbours go apart */
                     const uint32_t next = at + high_place / 8 * 128 + high_place % 8 * 2;
-                    const bool rounds = KIND == LP_PREFILL_MX_WIDE;
-                    const uint32_t first =
-                        rounds ? prefill_e4m3_as_bf16(v[0] * low, v[1] * low) : bf16_pair(v[0], v[1]);
-                    const uint32_t second =
-                        rounds ? prefill_e4m3_as_bf16(v[2] * high, v[3] * high) : bf16_pair(v[2], v[3]);
                     store_shared_u16(to, static_cast<uint16_t>(first));
                     store_shared_u16(next, static_cast<uint16_t>(first >> 16));
                     store_shared_u16(to + 1024, static_cast<uint16_t>(second));
                     store_shared_u16(next + 1024, static_cast<uint16_t>(second >> 16));
-                } else if (prefill_is_scaled(KIND)) {
-                    store_shared_u32(to, prefill_e4m3_as_bf16(v[0] * low, v[1] * low));
-                    store_shared_u32(to + 1024, prefill_e4m3_as_bf16(v[2] * high, v[3] * high));
-                } else {
-                    store_shared_u32(to, bf16_pair(v[0], v[1]));
-                    store_shared_u32(to + 1024, bf16_pair(v[2], v[3]));
                 }
             }
             prefill_store_piece(p, task, staging, warp_row, 2 * task.n + piece + share.half, 2 * blocks, 0, 1024);

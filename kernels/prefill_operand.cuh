@@ -8,6 +8,7 @@
 #ifndef LOADPLAN_PREFILL_OPERAND_CUH
 #define LOADPLAN_PREFILL_OPERAND_CUH
 
+#include "kernels/e4m3_codes.cuh"
 #include "kernels/prefill.h"
 #include "kernels/w4_operand.cuh"
 
@@ -35,6 +36,10 @@ __host__ __device__ constexpr bool prefill_is_nv(int kind)
 {
     return (kind & ~PREFILL_AHEAD) == LP_PREFILL_NV;
 }
+__host__ __device__ constexpr bool prefill_is_codes(int kind) /* of BF16 values that are codes times powers of two */
+{
+    return (kind & ~PREFILL_AHEAD) == LP_PREFILL_CODES;
+}
 __host__ __device__ constexpr bool prefill_is_fp8(int kind) /* products of E4M3 tokens */
 {
     return kind == LP_PREFILL_FP8 || prefill_is_mx(kind);
@@ -50,9 +55,10 @@ __host__ __device__ constexpr int prefill_element(int kind) /* bytes of a token'
  */
 __host__ __device__ inline int prefill_place(int kind, int k)
 {
-    return prefill_is_mx(kind)                                 ? w4_place(1, k)
-           : prefill_is_nv(kind) || kind == LP_PREFILL_MX_WIDE ? w4_place(2, k)
-                                                               : k;
+    return prefill_is_mx(kind)                                     ? w4_place(1, k)
+           : prefill_is_nv(kind) || kind == LP_PREFILL_MX_WIDE     ? w4_place(2, k)
+           : prefill_is_codes(kind) || kind == LP_PREFILL_FP8_WIDE ? e4m3_place(k)
+                                                                   : k;
 }
 
 /* Sums of a kind are in units of this: E2M1 weights decoded to BF16 are 2^-8 of their value. */

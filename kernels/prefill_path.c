@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The path of many tokens an expert: what it takes, and its workspace. */
+#include "kernels/m8.h"
 #include "kernels/prefill.h"
 
 enum { ROWS = 128, COLUMNS = 256 };
@@ -33,7 +34,7 @@ static int64_t ahead_routes(lp_prefill_kind kind)
     case LP_PREFILL_NV:
         return 384;
     case LP_PREFILL_CODES:
-        return 320;
+        return LP_M8_MOST_ROUTES; /* always: with fewer it is not taken */
     case LP_PREFILL_FP8:
     case LP_PREFILL_BF16:
     case LP_PREFILL_FP8_WIDE:
@@ -56,7 +57,9 @@ bool lp_prefill_decodes_ahead(const lp_megamoe_shape *shape)
 static bool takes(const lp_megamoe_shape *shape, lp_moe_family family)
 {
     (void)family;
-    return shape->hidden % 256 == 0 && shape->intermediate % 128 == 0;
+    const bool is_few =
+        shape->format == LP_MXFP8 && shape->tokens_bound * shape->top_k <= LP_M8_MOST_ROUTES * shape->experts;
+    return shape->hidden % 256 == 0 && shape->intermediate % 128 == 0 && !is_few;
 }
 
 /* 4-bit weights packed by tiles have a path of their own, which decodes them once for 128 tokens at most. Above so many
@@ -75,7 +78,7 @@ void lp_prefill_take(lp_moe_space *space, const lp_megamoe_shape *shape, lp_pref
     const int64_t chunks = lp_moe_chunks_cap(routes, shape->experts, ROWS);
     const int64_t hidden = shape->hidden, inner = shape->intermediate;
     const lp_prefill_kind kind = lp_prefill_kind_of(shape);
-    const bool scaled = kind != LP_PREFILL_BF16 && kind != LP_PREFILL_NV;
+    const bool scaled = kind != LP_PREFILL_BF16 && kind != LP_PREFILL_NV && kind != LP_PREFILL_CODES;
     const int64_t byte = kind == LP_PREFILL_FP8 || kind == LP_PREFILL_MX ? 1 : 2;
     const bool as_given = kind == LP_PREFILL_BF16 || (kind == LP_PREFILL_FP8 && shape->x_dtype == LP_F8_E4M3);
     areas->tiles = is_ahead(shape, shape->max_tokens) ? shape->experts * (inner / 128 + hidden / COLUMNS) : 0;

@@ -13,6 +13,31 @@ namespace
 
 constexpr int THREADS = 256, COLUMNS = MOE_QUANTISE_COLUMNS, BLOCK = 128; /* columns of a thread, of a scale */
 
+/* Sixteen columns of MXFP8 tokens, in BF16: codes times powers of two for 32 columns, which two lanes hold. */
+struct round_pieces {
+    uint4 half[2];
+};
+
+__device__ __forceinline__ round_pieces rounded_mx(const lp_prefill_round_job &job, int64_t at)
+{
+    round_pieces out;
+    if (job.x_dtype != LP_BF16) {
+        const uint4 codes = __ldcs(reinterpret_cast<const uint4 *>(static_cast<const char *>(job.x) + at));
+        const float scale = lp_ue8m0_value(__ldg(reinterpret_cast<const uint8_t *>(job.x_scale) + at / 32));
+        out.half[0] = e4m3_values(make_uint2(codes.x, codes.y), scale);
+        out.half[1] = e4m3_values(make_uint2(codes.z, codes.w), scale);
+        return out;
+    }
+    const moe_values x = moe_load_bf16(job.x, at);
+    const uint32_t code = moe_mx_scale(x);
+    uint32_t pair[8];
+    for (int i = 0; i < 8; i++)
+        pair[i] = e4m3_rounded(x.v[2 * i], x.v[2 * i + 1], code);
+    out.half[0] = make_uint4(pair[0], pair[1], pair[2], pair[3]);
+    out.half[1] = make_uint4(pair[4], pair[5], pair[6], pair[7]);
+    return out;
+}
+
 /* A warp does 512 columns of a token at a time: H is a multiple of 256, and eight lanes are all in or all out. */
 __global__ void __launch_bounds__(THREADS) round_tokens(const __grid_constant__ lp_prefill_round_job job)
 {
@@ -29,6 +54,13 @@ __global__ void __launch_bounds__(THREADS) round_tokens(const __grid_constant__ 
             if (i < all)
                 for (int half = 0; half < 2; half++)
                     prefill_store_bf16(kind, row, k + 8 * half, __ldg(from + half));
+            continue;
+        }
+        if (kind == LP_PREFILL_CODES) {
+            const round_pieces of = rounded_mx(job, at);
+            if (i < all)
+                for (int half = 0; half < 2; half++)
+                    prefill_store_bf16(kind, row, k + 8 * half, of.half[half]);
             continue;
         }
         uint4 codes;

@@ -173,10 +173,8 @@ lp_status launch_kind(int kind, const prefill_arguments &p, const void *l1, cons
         return launch<LP_PREFILL_MX | PREFILL_AHEAD>(p, l1, l2, blocks, stream, err);
     case LP_PREFILL_NV | PREFILL_AHEAD:
         return launch<LP_PREFILL_NV | PREFILL_AHEAD>(p, l1, l2, blocks, stream, err);
-    case LP_PREFILL_CODES | PREFILL_AHEAD:
-        return launch<LP_PREFILL_CODES | PREFILL_AHEAD>(p, l1, l2, blocks, stream, err);
     default:
-        return launch<LP_PREFILL_CODES>(p, l1, l2, blocks, stream, err);
+        return launch<LP_PREFILL_CODES | PREFILL_AHEAD>(p, l1, l2, blocks, stream, err);
     }
 }
 
@@ -199,7 +197,7 @@ lp_status run_route(const lp_moe_call *call, lp_prefill_kind kind, bool is_ahead
         lp_prefill_round_job round = {};
         round.kind = kind, round.x_dtype = s.x_dtype;
         round.hidden = s.hidden, round.max_tokens = s.tokens_bound, round.tokens = call->io->tokens;
-        round.x = call->io->x, round.x_scale = call->io->x_scale;
+        round.x = call->io->x, round.x_scale = static_cast<const float *>(call->io->x_scale);
         round.to = areas.x, round.to_scale = areas.x_scale;
         LP_TRY(lp_prefill_round(&round, call->stream, err));
     }
@@ -209,8 +207,9 @@ lp_status run_route(const lp_moe_call *call, lp_prefill_kind kind, bool is_ahead
     gather.row_bytes = s.hidden * prefill_element(kind);
     gather.start = areas.routes.start, gather.row_route = areas.routes.row_route;
     gather.x = areas.x != nullptr ? areas.x : call->io->x;
-    gather.x_scale = areas.x_scale != nullptr ? areas.x_scale : call->io->x_scale;
     gather.to = areas.rows, gather.to_scale = areas.rows_scale;
+    if (areas.rows_scale != nullptr)
+        gather.x_scale = areas.x_scale != nullptr ? areas.x_scale : static_cast<const float *>(call->io->x_scale);
     return lp_prefill_gather(&gather, call->stream, err);
 }
 

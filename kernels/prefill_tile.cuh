@@ -34,7 +34,7 @@ __host__ __device__ constexpr bool prefill_has_blocks(int kind) /* FP32 scales o
 }
 __host__ __device__ constexpr bool prefill_is_scaled(int kind)
 {
-    return kind != LP_PREFILL_BF16 && !prefill_is_nv(kind);
+    return kind != LP_PREFILL_BF16 && !prefill_is_nv(kind) && !prefill_is_codes(kind);
 }
 __host__ __device__ constexpr int prefill_row_bits(int kind) /* of a weight, as it is stored */
 {
@@ -57,8 +57,8 @@ __host__ __device__ constexpr int prefill_threads(int kind)
  * for waiting on counters in memory empties the first level. */
 __host__ __device__ constexpr int prefill_registers(int kind)
 {
-    return prefill_decodes(kind) ? (kind == LP_PREFILL_NV ? 168 : 184)
-                                 : (kind == (LP_PREFILL_NV | PREFILL_AHEAD) ? 200 : 224);
+    const bool is_plain = prefill_is_nv(kind) || prefill_is_codes(kind); /* no sums but the totals */
+    return prefill_decodes(kind) ? (is_plain ? 168 : 184) : is_plain ? 200 : 224;
 }
 __host__ __device__ constexpr int prefill_registers_beside(int kind)
 {

@@ -140,6 +140,8 @@ static void put_edges(lp_moe_format format, uint8_t *codes, void *scales, int64_
         bytes[i] = edge[i % 3];
         if (bytes[i] == largest && format != LP_NVFP4)
             memset(codes + i * width, 0, (size_t)width);
+        if (format == LP_MXFP8 && i / 37 % 4 == 1)
+            bytes[i] = 137; /* with codes: more than one factor of BF16 can bring from where decoding begins */
     }
 }
 
@@ -191,6 +193,8 @@ lp_status problem_make(moe_problem *p, const lp_megamoe_shape *shape, int32_t n,
             else
                 *last = format == LP_NVFP4 ? 0x7f : 0xff;
         }
+        if (kind == SCALES_NAN && i == 2 && format == LP_MXFP8) /* a code, too */
+            *(uint8_t *)code[i] = 0xff;
     }
     if (format == LP_NVFP4) {
         float *const l1 = own(p, experts * 8), *const l2 = own(p, experts * 4), *const activation = own(p, 4);
@@ -265,6 +269,7 @@ void problem_route(moe_problem *p, int64_t tokens, problem_routing routing, int6
     uint64_t state = seed;
     uint8_t *const x = own(p, tokens * hidden * (is_bf16 ? 2 : 1));
     float *const x_scale = is_bf16 ? NULL : own(p, tokens * (hidden / 128) * 4);
+    uint8_t *const x_exponent = (uint8_t *)x_scale; /* of MXFP8, for 32 columns */
     int64_t *const ids = own(p, tokens * choices * 8);
     float *const weight = own(p, tokens * choices * 4);
     for (int64_t t = 0; t < tokens; t++) {
@@ -276,7 +281,9 @@ void problem_route(moe_problem *p, int64_t tokens, problem_routing routing, int6
             else
                 x[t * hidden + k] = (uint8_t)lp_e4m3_code(v * 64.0f);
         }
-        for (int64_t b = 0; !is_bf16 && b < hidden / 128; b++)
+        for (int64_t b = 0; !is_bf16 && shape->format == LP_MXFP8 && b < hidden / 32; b++)
+            x_exponent[t * (hidden / 32) + b] = (uint8_t)(120 + random_next(&state) % 3); /* 2^-7 .. 2^-5 */
+        for (int64_t b = 0; !is_bf16 && shape->format != LP_MXFP8 && b < hidden / 128; b++)
             x_scale[t * (hidden / 128) + b] = (float)(0.5 + uniform(&state)) / 64.0f;
         for (int64_t j = 0; j < choices; j++) {
             ids[t * choices + j] = choose(shape, routing, t, j, ids + t * choices, &state);

@@ -70,6 +70,20 @@ void reference_quantise_e4m3(const float *in, int64_t count, double *out)
     }
 }
 
+void reference_quantise_mx(const float *in, int64_t count, float least, double *out)
+{
+    enum { COLUMNS = 32 };
+    for (int64_t at = 0; at < count; at += COLUMNS) {
+        float amax = least;
+        for (int64_t i = at; i < at + COLUMNS; i++)
+            amax = fmaxf(amax, fabsf(in[i]));
+        const uint32_t code = lp_ue8m0_code_above(amax / 448.0f);
+        const float scale = lp_ue8m0_value(code > 0 ? code : 1);
+        for (int64_t i = at; i < at + COLUMNS; i++)
+            out[i] = (double)lp_e4m3_value(lp_e4m3_code(in[i] / scale)) * (double)scale;
+    }
+}
+
 static double sigmoid(double v)
 {
     return 1.0 / (1.0 + exp(-v));
@@ -126,11 +140,14 @@ static void token_row(const lp_megamoe_shape *shape, const reference_input *inpu
             given[k] = lp_bf16_value(((const uint16_t *)input->x)[at]);
             exact[k] = rounded[k] = (double)given[k];
         } else {
-            exact[k] = rounded[k] = (double)lp_e4m3_value(((const uint8_t *)input->x)[at]) *
-                                    (double)input->x_scale[token * (width / BLOCK) + k / BLOCK];
+            const float scale = shape->format == LP_MXFP8 ? lp_ue8m0_value(((const uint8_t *)input->x_scale)[at / 32])
+                                                          : ((const float *)input->x_scale)[at / BLOCK];
+            exact[k] = rounded[k] = (double)lp_e4m3_value(((const uint8_t *)input->x)[at]) * (double)scale;
         }
     }
-    if (shape->x_dtype == LP_BF16 && wants_e4m3(shape->format))
+    if (shape->x_dtype == LP_BF16 && shape->format == LP_MXFP8)
+        reference_quantise_mx(given, width, 1e-4f, rounded);
+    else if (shape->x_dtype == LP_BF16 && wants_e4m3(shape->format))
         reference_quantise_e4m3(given, width, rounded);
     free(given);
 }
@@ -167,7 +184,9 @@ static void add_expert(const lp_megamoe_shape *shape, const reference_weights *w
         h_f32[c] = (float)(reference_activation(shape, (double)(float)gate, (double)(float)up) * factor);
         h_exact[c] = reference_activation(shape, gate_exact, up_exact) * factor;
     }
-    if (wants_e4m3(shape->format))
+    if (shape->format == LP_MXFP8)
+        reference_quantise_mx(h_f32, inner, 0.0f, h);
+    else if (wants_e4m3(shape->format))
         reference_quantise_e4m3(h_f32, inner, h);
     else
         for (int64_t c = 0; c < inner; c++)

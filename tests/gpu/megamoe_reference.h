@@ -21,10 +21,10 @@ typedef struct reference_weights {
 } reference_weights;
 
 typedef struct reference_input {
-    const void *x;        /* shape.x_dtype [T, H] */
-    const float *x_scale; /* [T, H/128] or NULL */
-    const int64_t *ids;   /* [T, k] */
-    const float *weight;  /* [T, k] */
+    const void *x;       /* shape.x_dtype [T, H] */
+    const void *x_scale; /* FP32 [T, H/128], of LP_MXFP8 UE8M0 [T, H/32], or NULL */
+    const int64_t *ids;  /* [T, k] */
+    const float *weight; /* [T, k] */
     int64_t tokens;
 } reference_input;
 
@@ -45,6 +45,9 @@ void reference_row(lp_moe_format format, const void *stack, const void *scales, 
 
 /* Values through E4M3 with one FP32 scale per 128: max(amax, 1e-10) / 448. */
 void reference_quantise_e4m3(const float *in, int64_t count, double *out);
+
+/* The same with an UE8M0 scale per 32: the least power of two that is not below max(amax, least) / 448. */
+void reference_quantise_mx(const float *in, int64_t count, float least, double *out);
 
 /* h of one column before the router weight, from gate and up after the alphas. */
 double reference_activation(const lp_megamoe_shape *shape, double gate, double up);

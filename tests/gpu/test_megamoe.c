@@ -32,8 +32,9 @@ typedef struct moe_case {
 
 #define USUAL .experts = 8, .hidden = 512, .intermediate = 256, .top_k = 4, .max_tokens = 512
 /* h so wide that FP8 products are right enough. */
-#define WIDE_H .experts = 4, .hidden = 512, .intermediate = 2048, .top_k = 2, .max_tokens = 512
-#define AHEAD  .experts = 20, .hidden = 512, .intermediate = 2048, .top_k = 4, .max_tokens = 5200
+#define WIDE_H    .experts = 4, .hidden = 512, .intermediate = 2048, .top_k = 2, .max_tokens = 512
+#define AHEAD     .experts = 20, .hidden = 512, .intermediate = 2048, .top_k = 4, .max_tokens = 5200
+#define AHEAD_MX8 .experts = 16, .hidden = 512, .intermediate = 2048, .top_k = 4, .max_tokens = 2600
 #define COUNTS                                                                                                         \
     {                                                                                                                  \
         0, 1, 2, 7, 8, 17, 64, 128, 512                                                                                \
@@ -90,7 +91,7 @@ static const moe_case cases[] = {
     OF_FORMAT("mxfp4-contract", LP_MXFP4, 1),
     OF_FORMAT("nvfp4-packed", LP_NVFP4, 0),
     OF_FORMAT("nvfp4-contract", LP_NVFP4, 1),
-/* Chunks of up to 128 tokens of 4-bit weights, E4M3 products included, which want I >= 2048. */
+/* Chunks of up to 128 tokens, E4M3 products included, which want I >= 2048. */
 #define CHUNKS .experts = 4, .hidden = 512, .intermediate = 2048, .top_k = 2, .max_tokens = 256
 #define OF_CHUNKS(label, format)                                                                                       \
     {label "-chunks", format, 0, CHUNKS, .tokens = {30, 41, 64, 100, 170, 230, 256}},                                  \
@@ -108,6 +109,7 @@ static const moe_case cases[] = {
     }
     OF_CHUNKS("mxfp4", LP_MXFP4),
     OF_CHUNKS("nvfp4", LP_NVFP4),
+    OF_CHUNKS("mxfp8", LP_MXFP8),
 #define SIZES(label, format, n, h, i)                                                                                  \
     {                                                                                                                  \
         label "-" #h "x" #i, format, n, .experts = 3, .hidden = h, .intermediate = i, .top_k = 2, .max_tokens = 256,   \
@@ -140,9 +142,9 @@ static const moe_case cases[] = {
     {"nvfp4-contract-ahead", LP_NVFP4, 1, AHEAD, .tokens = {3, 200, 2600}},
     {"nvfp4-ahead-edge", LP_NVFP4, 1, AHEAD, .tokens = {200}, .scales = SCALES_EDGE},
     {"nvfp4-ahead-nan", LP_NVFP4, 0, AHEAD, .tokens = {200}, .scales = SCALES_NAN},
-    {"mxfp8-ahead", LP_MXFP8, 0, AHEAD, .tokens = {3, 200, 2600}},
-    {"mxfp8-ahead-hot", LP_MXFP8, 0, AHEAD, .tokens = {900}, .routing = ROUTE_HOT},
-    {"mxfp8-ahead-nan", LP_MXFP8, 0, AHEAD, .tokens = {200}, .scales = SCALES_NAN},
+    {"mxfp8-ahead", LP_MXFP8, 0, AHEAD_MX8, .tokens = {3, 200, 2600}},
+    {"mxfp8-ahead-hot", LP_MXFP8, 0, AHEAD_MX8, .tokens = {900}, .routing = ROUTE_HOT},
+    {"mxfp8-ahead-nan", LP_MXFP8, 0, AHEAD_MX8, .tokens = {200}, .scales = SCALES_NAN},
     SIZES("mxfp4-packed", LP_MXFP4, 0, 256, 2048),
     SIZES("mxfp4-contract", LP_MXFP4, 1, 256, 2048),
     SIZES("bf16", LP_MOE_BF16, 0, 256, 128),

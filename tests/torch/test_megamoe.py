@@ -92,6 +92,18 @@ class Refusals(unittest.TestCase):
         problem.weights["l2_weight"] = problem.weights["l2_weight"][:3]
         self.refused("'l2_weight' has 786432 bytes on cpu", problem.layer)
 
+    def test_scales_of_mxfp8_tokens(self):
+        e, h, i, rows = SIZES["experts"], SIZES["hidden"], SIZES["intermediate"], 3
+        weights = {"l1_weight": torch.zeros(e, 2 * i, h, dtype=torch.uint8), "l1_scale": torch.zeros(e, h // 128, 2 * i, dtype=torch.int32),
+                   "l2_weight": torch.zeros(e, h, i, dtype=torch.uint8), "l2_scale": torch.zeros(e, i // 128, h, dtype=torch.int32)}
+        layer = megamoe.MegaMoE(weights, format="mxfp8", **SIZES)
+        x = torch.zeros(rows, h).to(torch.float8_e4m3fn)
+        routes = torch.zeros(rows, SIZES["top_k"], dtype=torch.int32), torch.zeros(rows, SIZES["top_k"])
+        layer.check(x, *routes, x_scale=torch.zeros(rows, h // 32, dtype=torch.uint8))
+        layer.check(x, *routes, x_scale=torch.zeros(rows, h // 32, dtype=torch.uint8).view(torch.float8_e8m0fnu))
+        self.refused("not torch.uint8 [3, 16]", layer.check, x, *routes, x_scale=torch.zeros(rows, h // 128))
+        self.refused("not torch.uint8 [3, 16]", layer.check, x, *routes, x_scale=torch.zeros(rows, 4, dtype=torch.uint8))
+
     def test_shared_experts(self):
         problem = Problem()
         shared = {slot: tensor[:1] for slot, tensor in problem.weights.items()}

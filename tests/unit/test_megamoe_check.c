@@ -180,6 +180,8 @@ static void shared_experts_are_checked_as_one_expert(void **state)
     s.io.x_scale = (float *)memory;
     s.shape.shared_intermediate = 256, s.shape.shared_format = LP_MOE_BF16;
     expect(&s, LP_E_ARGUMENT, "of the shared experts: x is F8_E4M3, but bf16 takes BF16");
+    s.shape.shared_format = LP_MXFP8;
+    expect(&s, LP_E_ARGUMENT, "cannot be both for the routed and the shared experts");
     s = make(LP_MXFP8, 0); /* several experts have a dimension for them */
     s.weights.tensor[LP_MOE_L2_WEIGHT].layout = "mxfp8_shared_l2_weight";
     expect(&s, LP_E_MISMATCH, "the kernel reads 'mxfp8_l2_weight'");
@@ -319,7 +321,7 @@ static void the_workspace_suffices_for_every_bound(void **state)
 {
     (void)state;
     static const lp_moe_path *const paths[] = {&lp_moe_path_prefill_w4, &lp_moe_path_w4_decode, &lp_moe_path_f8_few,
-                                               &lp_moe_path_prefill};
+                                               &lp_moe_path_m8, &lp_moe_path_prefill};
     for (int format = LP_MXFP4; format <= LP_MOE_BF16; format++)
         for (int64_t tokens = 1; tokens <= 8192; tokens *= 8)
             for (int64_t inner = 256; inner <= 2048; inner *= 8) {
@@ -329,7 +331,7 @@ static void the_workspace_suffices_for_every_bound(void **state)
                 s.shape.intermediate = inner;
                 const int64_t given = lp_megamoe_workspace(&s.shape, &err);
                 int taken = 0;
-                for (int i = 0; i < 4; i++)
+                for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++)
                     for (int64_t bound = 1; bound <= tokens; bound *= 2)
                         for (int family = LP_MOE_CONTRACT; family <= LP_MOE_PACKED; family++) {
                             lp_megamoe_shape shape = s.shape;
@@ -359,6 +361,22 @@ static void few_whole_bytes_have_a_path_of_their_own(void **state)
     assert_true(lp_moe_path_f8_few.takes(&s.shape, LP_MOE_CONTRACT));
     s.shape.format = LP_MXFP8;
     assert_false(lp_moe_path_f8_few.takes(&s.shape, LP_MOE_CONTRACT));
+}
+
+static void mxfp8_has_a_path_of_its_own(void **state)
+{
+    (void)state;
+    setup s = make(LP_MXFP8, 0);
+    s.shape.max_tokens = 65536;
+    for (s.shape.tokens_bound = 1; s.shape.tokens_bound <= 256; s.shape.tokens_bound *= 2) {
+        assert_true(lp_moe_path_m8.takes(&s.shape, LP_MOE_CONTRACT));
+        assert_false(lp_moe_path_f8_few.takes(&s.shape, LP_MOE_CONTRACT));
+    }
+    s.shape.tokens_bound = 65536; /* decoding once a call is faster */
+    assert_false(lp_moe_path_m8.takes(&s.shape, LP_MOE_CONTRACT));
+    assert_true(lp_moe_path_prefill.takes(&s.shape, LP_MOE_CONTRACT));
+    s.shape.tokens_bound = 1, s.shape.format = LP_MXFP4;
+    assert_false(lp_moe_path_m8.takes(&s.shape, LP_MOE_CONTRACT));
 }
 
 static void caps_hold_for_the_worst_routing(void **state)
@@ -392,6 +410,7 @@ int main(void)
         cmocka_unit_test(the_workspace_is_checked),
         cmocka_unit_test(the_workspace_suffices_for_every_bound),
         cmocka_unit_test(few_whole_bytes_have_a_path_of_their_own),
+        cmocka_unit_test(mxfp8_has_a_path_of_its_own),
         cmocka_unit_test(caps_hold_for_the_worst_routing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

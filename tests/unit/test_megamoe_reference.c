@@ -62,6 +62,13 @@ static void quantisation(void **state)
     in[0] = 896.0f; /* scale 2 */
     reference_quantise_e4m3(in, 128, out);
     assert_true(out[0] == 896.0 && out[1] == 17.0 - 1.0);
+    /* Powers of two for 32 columns: 448 * 2 fits 2^1, a little more wants 2^2; nothing but 0 has the least of all. */
+    in[32] = 897.0f, in[33] = 3.0f, in[64] = 0.0f;
+    reference_quantise_mx(in, 128, 0.0f, out);
+    assert_true(out[0] == 896.0 && out[1] == 16.0 && out[32] == 896.0 && out[33] == 3.0 && out[64] == 0.0);
+    in[32] = 1e-6f, in[33] = 0.0f;
+    reference_quantise_mx(in, 128, 1e-4f, out); /* 2^-22 is above 1e-4 / 448: 1e-6 is 4.19 of it */
+    assert_true(out[32] == 0x1p-20);
 }
 
 static void activations(void **state)

@@ -14,6 +14,7 @@ import torch
 from ._library import Error, LoadplanError, check, failure, lib
 from ._storages import NUMBER
 
+E8M0 = (torch.uint8, torch.float8_e8m0fnu)
 FORMATS = {"mxfp4": 1, "nvfp4": 2, "mxfp8": 3, "fp8": 4, "bf16": 5}
 ACTIVATIONS = {"swiglu": 0, "situ": 1, "swiglu_step": 2}
 SLOTS = ("l1_weight", "l1_scale", "l2_weight", "l2_scale")
@@ -195,7 +196,9 @@ class MegaMoE:
         _expect("x", x, x.dtype, (rows, hidden), self.device)
         _expect("topk_ids", topk_ids, topk_ids.dtype, (rows, top_k), self.device)
         _expect("topk_weight", topk_weight, torch.float32, (rows, top_k), self.device)
-        if x_scale is not None:
+        if x_scale is not None and shape.format == FORMATS["mxfp8"]:
+            _expect("x_scale", x_scale, x_scale.dtype if x_scale.dtype in E8M0 else E8M0[0], (rows, hidden // 32), self.device)
+        elif x_scale is not None:
             _expect("x_scale", x_scale, torch.float32, (rows, hidden // 128), self.device)
         if out is None:
             out = torch.empty(rows, hidden, dtype=torch.bfloat16, device=self.device)
