@@ -6,6 +6,9 @@
  * where its own rows go without waiting for another block. Where there are
  * thousands, a launch before it has counted those of each block. The last block
  * has no tokens: it writes the tables.
+ *
+ * A kernel that runs once reads its code from memory, and here that takes longer
+ * than the work: loops stay loops where their iterations are few.
  */
 #include "kernels/m8_operand.cuh"
 #include "kernels/megamoe_private.h"
@@ -333,6 +336,7 @@ __device__ __forceinline__ void store_w4(const lp_moe_route_job &job, const Spot
     const int lane = static_cast<int>(threadIdx.x) % 16;
     const int64_t hidden = job.hidden, block = k / GROUP;
     const uint4 turned = IS_FP8 ? w4_turn_codes(code) : w4_turn_values(value);
+#pragma unroll 1
     for (int j = IS_FP8 ? lane / 8 : 0; j < static_cast<int>(job.top_k); j += STEP) {
         const Spot s = spot[j];
         if (s.row < 0)
@@ -346,7 +350,7 @@ __device__ __forceinline__ void store_w4(const lp_moe_route_job &job, const Spot
     }
 }
 
-/* Eight columns of MXFP8 tokens in BF16, of x as load_piece gives it; four lanes hold the 32 columns of a scale. */
+/* Eight columns of MXFP8 tokens in BF16, of x as Pieces gives it; four lanes hold the 32 columns of a scale. */
 __device__ __forceinline__ uint4 mx_values(const lp_moe_route_job &job, uint4 piece, int64_t at)
 {
     if (job.x_dtype != LP_BF16)
@@ -368,36 +372,37 @@ __device__ __forceinline__ uint4 mx_values(const lp_moe_route_job &job, uint4 pi
     return make_uint4(out[0], out[1], out[2], out[3]);
 }
 
-/* Eight columns of x: 16 bytes of BF16, or 8 of E4M3 in x and y. Piece number
- * `task` of tokens from `token` on; a warp works on one token: 32 divides a
- * token's pieces. */
-__device__ uint4 load_piece(const lp_moe_route_job &job, int64_t token, int task)
-{
-    const int64_t at = token * job.hidden + static_cast<int64_t>(task) * COLUMNS;
-    if (job.x_dtype == LP_BF16)
-        return *reinterpret_cast<const uint4 *>(static_cast<const __nv_bfloat16 *>(job.x) + at);
-    const uint2 code = *reinterpret_cast<const uint2 *>(static_cast<const char *>(job.x) + at);
-    return make_uint4(code.x, code.y, 0, 0);
-}
-
-/* The pieces that a thread works on next: of tokens from `token` on, before `tasks`. */
+/* The pieces of x that a thread works on next, eight columns each: 16 bytes of BF16, or 8 of E4M3 in x and y. Threads
+ * have the pieces of tokens in turns; a warp works on one token, for 32 divides a token's pieces. */
 struct Pieces {
     uint4 of[4];
+    const char *behind; /* the piece that comes after those */
+    int bytes;          /* of a piece */
+    __device__ __forceinline__ uint4 load_next()
+    {
+        const char *const at = behind;
+        behind += THREADS * bytes;
+        if (bytes == 16)
+            return *reinterpret_cast<const uint4 *>(at);
+        const uint2 code = *reinterpret_cast<const uint2 *>(at);
+        return make_uint4(code.x, code.y, 0, 0);
+    }
+    /* Of tokens from `token` on, `tasks` pieces in all. */
     __device__ __forceinline__ void load(const lp_moe_route_job &job, int token, int tasks)
     {
+        bytes = job.x_dtype == LP_BF16 ? 16 : 8;
+        behind = static_cast<const char *>(job.x) + (token * (job.hidden / COLUMNS) + threadIdx.x) * bytes;
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const int task = static_cast<int>(threadIdx.x) + i * THREADS;
-            of[i] = task < tasks ? load_piece(job, token, task) : make_uint4(0, 0, 0, 0);
-        }
+        for (int i = 0; i < 4; i++)
+            of[i] = static_cast<int>(threadIdx.x) + i * THREADS < tasks ? load_next() : make_uint4(0, 0, 0, 0);
     }
-    /* The first one; `task` is loaded behind the others. */
-    __device__ __forceinline__ uint4 next(const lp_moe_route_job &job, int token, int task, int tasks)
+    /* The first one; one more is loaded behind the others if `task` is that one. */
+    __device__ __forceinline__ uint4 next(int task, int tasks)
     {
         const uint4 first = of[0];
         of[0] = of[1], of[1] = of[2], of[2] = of[3];
         if (task < tasks)
-            of[3] = load_piece(job, token, task);
+            of[3] = load_next();
         return first;
     }
 };
@@ -413,7 +418,7 @@ __device__ __forceinline__ void gather_as(const lp_moe_route_job &job, const Spo
     constexpr bool IS_FP8 = FORM == X_E4M3;
 #pragma unroll 1
     for (int task = static_cast<int>(threadIdx.x); task < tasks; task += THREADS) {
-        uint4 piece = ahead.next(job, token, task + 4 * THREADS, tasks);
+        uint4 piece = ahead.next(task + 4 * THREADS, tasks);
         const int t = task / pieces, k = task % pieces * COLUMNS;
         if (FORM == X_MXFP8)
             piece = mx_values(job, piece, (token + t) * job.hidden + k);
@@ -504,6 +509,7 @@ __global__ void __launch_bounds__(THREADS) route(const __grid_constant__ lp_moe_
     const int tokens = max(0, min(*job.tokens, bound));
     const int token = is_last ? tokens : min(tokens, first_token),
               token_end = is_last ? tokens : min(tokens, token + each);
+#pragma unroll 1
     for (int e = thread; e < experts; e += THREADS)
         c.all[e] = c.before[e] = 0;
     __syncthreads();
