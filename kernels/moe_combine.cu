@@ -36,6 +36,7 @@ __device__ uint4 rounded(const float (&sum)[COLUMNS])
 struct Choices {
     int row;
     float weight;
+    __device__ Choices() : row(-1), weight(0.0f) {}
     __device__ Choices(const lp_moe_combine_job &job, int token, bool is_token) : row(-1), weight(0.0f)
     {
         const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -48,7 +49,12 @@ struct Choices {
     }
 };
 
-/* A warp does WARP_COLUMNS columns of one token at a time, and knows the rows of the next one when it starts. */
+/*
+ * A warp does WARP_COLUMNS columns of one token at a time, and knows the rows of the next one when it starts.
+ *
+ * Before its inputs are there it walks through this once without any row: a kernel that runs once reads its code from
+ * memory, and this way it reads most of it while it has to wait.
+ */
 __global__ void __launch_bounds__(THREADS, 16) combine(const lp_moe_combine_job job)
 {
     const int choices = static_cast<int>(job.top_k), lane = static_cast<int>(threadIdx.x) % 32;
@@ -58,15 +64,13 @@ __global__ void __launch_bounds__(THREADS, 16) combine(const lp_moe_combine_job 
     const int tokens = max(0, min(*job.tokens, static_cast<int>(job.max_tokens))); /* given by the caller */
     const int warps = static_cast<int>(gridDim.x) * (THREADS / 32);
     int task = static_cast<int>(blockIdx.x) * (THREADS / 32) + static_cast<int>(threadIdx.x) / 32;
-    moe_wait_for_inputs();
-    Choices mine(job, task / pieces, task < tokens * pieces);
-    while (task < tokens * pieces) {
+    int count = 0; /* tasks of all warps; 0 until the inputs are there */
+    Choices mine;
+#pragma unroll 1
+    do {
         const int token = task / pieces, at = task % pieces * 32 + lane, next = task + warps;
-        const Choices following(job, next / pieces, next < tokens * pieces);
+        const Choices following(job, next / pieces, next < count);
         float sum[COLUMNS] = {};
-        uint4 shared = make_uint4(0, 0, 0, 0);
-        if (job.shared_rows != nullptr)
-            shared = __ldcs(static_cast<const uint4 *>(job.shared_rows) + token * row_pieces + at);
 #pragma unroll 1
         for (int j = 0; j < choices; j += AHEAD) {
             uint4 value[AHEAD];
@@ -84,12 +88,18 @@ __global__ void __launch_bounds__(THREADS, 16) combine(const lp_moe_combine_job 
                     add(sum, value[i], weight);
             }
         }
-        if (job.shared_rows != nullptr)
-            add(sum, shared, 1.0f);
+        if (job.shared_rows != nullptr && count > 0)
+            add(sum, __ldcs(static_cast<const uint4 *>(job.shared_rows) + token * row_pieces + at), 1.0f);
+        if (count == 0) {
+            moe_wait_for_inputs();
+            count = tokens * pieces;
+            mine = Choices(job, token, task < count);
+            continue;
+        }
         __stcs(static_cast<uint4 *>(job.y) + token * row_pieces + at, rounded(sum));
         mine = following;
         task = next;
-    }
+    } while (task < count);
 }
 
 } // namespace
