@@ -90,7 +90,7 @@ __device__ __forceinline__ void w4_bf16_products(float (&sum)[N / 2], int add, u
     uint32_t a[4][2][4];
 #pragma unroll
     for (int j = 0; j < 4; j++) {
-        w4_nv_operand(a[j], upper[j], lower[j], scale, j / 2);
+        w4_nv_operand(a[j], upper[j], lower[j], w4_twice(scale.of[0], j / 2), w4_twice(scale.of[1], j / 2));
         if (j % 2 == 0)
             continue;
         hopper::mma_begin();

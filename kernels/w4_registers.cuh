@@ -125,13 +125,13 @@ __device__ __forceinline__ w4_nv_scales w4_nv_load_scales(uint32_t scales, uint3
     return s;
 }
 
-/* A word of each of two rows to BF16, the first operands of two products; of this half of the columns. */
-__device__ __forceinline__ void w4_nv_operand(uint32_t (&a)[2][4], uint32_t upper, uint32_t lower,
-                                              const w4_nv_scales &scale, int half)
+/* A word of each of two rows to BF16, the first operands of two products. */
+__device__ __forceinline__ void w4_nv_operand(uint32_t (&a)[2][4], uint32_t upper, uint32_t lower, uint32_t upper_scale,
+                                              uint32_t lower_scale)
 {
     uint32_t u[4], v[4];
-    w4_decode_nv(upper, w4_twice(scale.of[0], half), u);
-    w4_decode_nv(lower, w4_twice(scale.of[1], half), v);
+    w4_decode_nv(upper, upper_scale, u);
+    w4_decode_nv(lower, lower_scale, v);
 #pragma unroll
     for (int m = 0; m < 2; m++) {
         a[m][0] = u[2 * m];
