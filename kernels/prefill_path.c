@@ -62,13 +62,14 @@ static bool takes(const lp_megamoe_shape *shape, lp_moe_family family)
     return shape->hidden % 256 == 0 && shape->intermediate % 128 == 0 && !is_few;
 }
 
-/* 4-bit weights packed by tiles have a path of their own, which decodes them once for 128 tokens at most. Above so many
- * routes of an expert this one is faster, which decodes them ahead, once a call. */
+/* 4-bit weights packed by tiles have a path of their own, which decodes them once for 128 tokens at most. With so many
+ * routes of an expert this one, which decodes them ahead, once a call, is faster for MXFP4; never for NVFP4, whose
+ * products cover the decoding better there. */
 static bool takes_packed(const lp_megamoe_shape *shape, lp_moe_family family)
 {
-    const int64_t most = shape->format == LP_NVFP4 ? 1024 : 672;
-    return family == LP_MOE_PACKED && takes(shape, family) && !lp_moe_wide_products(shape) &&
-           shape->tokens_bound * shape->top_k > most * shape->experts;
+    const int64_t most = 672;
+    return shape->format == LP_MXFP4 && family == LP_MOE_PACKED && takes(shape, family) &&
+           !lp_moe_wide_products(shape) && shape->tokens_bound * shape->top_k > most * shape->experts;
 }
 
 void lp_prefill_take(lp_moe_space *space, const lp_megamoe_shape *shape, lp_prefill_areas *areas)
