@@ -102,7 +102,8 @@ test-vllm: all ## record vLLM's own loaders, every rank, and compare with what t
 	@for t in test_transformers test_vllm_plugin test_vllm_transfer test_vllm_ranks; do \
 		$(TORCH_TESTS) $(VLLM_VENV)/bin/python -W ignore tests/torch/$$t.py || exit 1; done
 	@$(TORCH_TESTS) $(VLLM_VENV)/bin/python -W ignore tests/torch/vllm_loaders.py $(FAMILIES)
-	@if [ -n "$(EVERY)" ]; then $(TORCH_TESTS) $(VLLM_VENV)/bin/python -W ignore tests/torch/vllm_every.py; fi
+	@if [ -n "$(EVERY)" ]; then for t in vllm_every vllm_formats transformers_every; do \
+		$(TORCH_TESTS) $(VLLM_VENV)/bin/python -W ignore tests/torch/$$t.py || exit 1; done; fi
 
 demo: all ## record, check, compare, replay and verify real checkpoints
 	@cmake --build $(BUILD) -j $(JOBS) --target make_checkpoint scales_loader

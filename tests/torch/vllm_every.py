@@ -19,6 +19,7 @@ import loadplan.vllm
 import small_models
 import vllm_families
 import vllm_loaders
+from children import in_child, why
 
 # What one model wants otherwise; None: not given.
 _MLA = dict(first_k_dense_replace=1, topk_method="noaux_tc", scoring_func="sigmoid")
@@ -103,6 +104,8 @@ def architectures():
 
 def is_pooling(architecture):
     models = registry()
+    if architecture in models._TEXT_GENERATION_MODELS or architecture in models._MULTIMODAL_MODELS:
+        return False
     return any(architecture in kind for kind in (
         models._EMBEDDING_MODELS, models._LATE_INTERACTION_MODELS, models._REWARD_MODELS, models._SEQUENCE_CLASSIFICATION_MODELS,
         models._TOKEN_CLASSIFICATION_MODELS))
@@ -148,10 +151,6 @@ def save(architecture, change, folder, rules=()):
         rename(folder, rules)
 
 
-def why(text):
-    return next((line for line in reversed(text.strip().splitlines()) if line.strip()), "")[:160]
-
-
 def row(architecture, change, layouts):
     """What was recorded, over all layouts, or why not, with the first names that load."""
     first = None
@@ -167,13 +166,13 @@ def row(architecture, change, layouts):
 
 def row_of(architecture, change, layouts, rules):
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as out:
-        said = vllm_loaders.in_child(save, architecture, change, folder, rules)
+        said = in_child(save, architecture, change, folder, rules)
         if said is not None:
             return {"not": f"checkpoint: {why(said)}"}
         results, skipped = {}, {}
         for tp, ep in layouts:
             for rank in range(tp):
-                result = vllm_loaders.in_child(one, architecture, change, folder, out, tp, rank, ep)
+                result = in_child(one, architecture, change, folder, out, tp, rank, ep)
                 label = f"{'EP' if ep else 'TP'} {tp}"
                 if isinstance(result, str):
                     skipped[label] = why(result)

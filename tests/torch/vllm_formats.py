@@ -19,6 +19,7 @@ import own_parameters
 import vllm_every
 import vllm_families
 import vllm_loaders
+from children import in_child, why
 
 
 def tensors(bits, kind="int", strategy="channel", **more):
@@ -149,13 +150,13 @@ def row(family, form):
     """Results by rank, and why there is one less."""
     results = {}
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as out:
-        said = vllm_loaders.in_child(save, family, form, folder)
+        said = in_child(save, family, form, folder)
         if said is not None:
-            return results, vllm_every.why(said)
+            return results, why(said)
         for tp, rank, ep in ((1, 0, False), (2, 0, False), (2, 1, False), *(((2, 1, True),) if "moe" in family else ())):
-            result = vllm_loaders.in_child(one, folder, out, tp, rank, ep)
+            result = in_child(one, folder, out, tp, rank, ep)
             if isinstance(result, str):
-                return results, vllm_every.why(result)
+                return results, why(result)
             results[f"{'EP' if ep else 'TP'} {tp} rank {rank}"] = result
     return results, ""
 

@@ -11,7 +11,6 @@ import re
 import sys
 import tempfile
 import time
-import traceback
 
 import torch
 
@@ -19,6 +18,7 @@ import loadplan
 import loadplan.vllm
 import vllm_families
 from loadplan._session import named_tensors
+from children import in_child
 
 LAYOUTS = ((1, False), (2, False), (4, False), (2, True))
 
@@ -128,26 +128,6 @@ def one_rank_processed(folder, tp, rank, ep, real):
     return dict(compared=len((whole | close) - gone), gone=len(gone), rebound=len(trace.rebound),
                 derives=int(trace.query("SELECT count(*) AS n FROM v_derives")[0]["n"]), refusals=len(refused), differs=differs,
                 reasons=sorted({f"{r['operation']} at {r['file']}:{r['line']}" for r in trace.refusals}))
-
-
-def in_child(function, *arguments):
-    """The result of a call in a forked child, or the text of its exception."""
-    import pickle
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            result = function(*arguments)
-        except BaseException:  # noqa: BLE001
-            result = traceback.format_exc()
-        with os.fdopen(writer, "wb") as f:
-            pickle.dump(result, f)
-        os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader, "rb") as f:
-        raw = f.read()
-    os.waitpid(child, 0)
-    return pickle.loads(raw) if raw else "the process died"
 
 
 def save_family(family, folder):
