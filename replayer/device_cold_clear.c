@@ -7,7 +7,7 @@
 #include "replayer/device_cold_pipe.h"
 #include "traces/cover.h"
 
-/* Some tens of milliseconds at worst, while readers read. 18 GB of experts in a fused layout take 12,000. */
+/* Of pieces: some tens of milliseconds at worst, while readers read. 18 GB of fused experts take 12,000 visits. */
 enum { PROOF_VISITS = 1 << 22 };
 
 typedef struct writers {
