@@ -10,7 +10,7 @@ extern "C" {
 #endif
 
 enum {
-    LP_W4_ALIGN = 16,       /* rows of an expert come in units of 8 or, where there are many, of 16 */
+    LP_W4_ALIGN = 16,       /* rows of an expert come in units of 8, or of 16 in chunks of MIDDLE rows */
     LP_W4_FEW_ROWS = 24,    /* of a chunk at most, where few routes an expert are expected */
     LP_W4_MIDDLE_ROWS = 64, /* where more are */
     LP_W4_MANY_ROWS = 128   /* where many are, if not lp_moe_wide_products */

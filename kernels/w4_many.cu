@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Both projections of 4-bit experts for up to 128 tokens an expert: the roles of the kernel, and its launch.
+ * Both projections of 4-bit experts in chunks of up to 128 tokens: the roles of the kernel, and its launch.
  *
  * The codes of a tile are decoded once for a chunk of 128 tokens. Two warpgroups multiply, 128 rows each; while one
  * decodes or adds up, the products of the other run.
