@@ -37,7 +37,7 @@ __device__ __forceinline__ uint2 e4m3_odd(uint4 v)
 constexpr uint32_t E4M3_MOST_SCALE = 134, E4M3_MOST = 0x07e0;
 
 /* BF16 pair of 2^120 times the value of an UE8M0 code, at most E4M3_MOST_SCALE. */
-__device__ __forceinline__ uint32_t e4m3_scale(uint32_t code)
+W4_CODE uint32_t e4m3_scale(uint32_t code)
 {
     return code * 0x00800080u + (120u << 7) * 0x00010001u;
 }
@@ -46,8 +46,7 @@ __device__ __forceinline__ uint32_t e4m3_scale(uint32_t code)
  * The four codes of a word. Shifted, the seven bits below a sign are BF16 bits of 2^-120 of the magnitude, subnormal
  * ones included. `most`: the largest magnitudes so far; a NaN among codes is more than E4M3_MOST there.
  */
-__device__ __forceinline__ void e4m3_decode(uint32_t word, uint32_t scale, uint32_t &even, uint32_t &odd,
-                                            uint32_t &most)
+W4_CODE void e4m3_decode(uint32_t word, uint32_t scale, uint32_t &even, uint32_t &odd, uint32_t &most)
 {
     const uint32_t u = word * 16 & 0x07f007f0u, v = word >> 4 & 0x07f007f0u;
     most = __vimax3_u16x2(most, u, v);
@@ -56,8 +55,8 @@ __device__ __forceinline__ void e4m3_decode(uint32_t word, uint32_t scale, uint3
 }
 
 /* The same pair of two words: that of odd codes of words shifted left by `shift`, 0 or 8. */
-__device__ __forceinline__ void e4m3_decode_pairs(uint32_t word, uint32_t other, int shift, uint32_t scale,
-                                                  uint32_t &first, uint32_t &second, uint32_t &most)
+W4_CODE void e4m3_decode_pairs(uint32_t word, uint32_t other, int shift, uint32_t scale, uint32_t &first,
+                               uint32_t &second, uint32_t &most)
 {
     const uint32_t a = word << shift, b = other << shift;
     const uint32_t u = a >> 4 & 0x07f007f0u, v = b >> 4 & 0x07f007f0u;
@@ -67,17 +66,17 @@ __device__ __forceinline__ void e4m3_decode_pairs(uint32_t word, uint32_t other,
 }
 
 /* Codes among which there is a NaN, and scales above E4M3_MOST_SCALE, are to be decoded by e4m3_any_pair instead. */
-__device__ __forceinline__ bool e4m3_has_nan(uint32_t most)
+W4_CODE bool e4m3_has_nan(uint32_t most)
 {
     return (most & 0xffff) > E4M3_MOST || most >> 16 > E4M3_MOST;
 }
-__device__ __forceinline__ bool e4m3_is_odd(uint32_t most, uint32_t scale_code)
+W4_CODE bool e4m3_is_odd(uint32_t most, uint32_t scale_code)
 {
     return e4m3_has_nan(most) || scale_code > E4M3_MOST_SCALE;
 }
 
 /* The same of a word of four scale codes; E4M3_MOST_SCALE itself counts as far. */
-__device__ __forceinline__ bool e4m3_has_far(uint32_t scale_codes)
+W4_CODE bool e4m3_has_far(uint32_t scale_codes)
 {
     return ((scale_codes >> 1 & 0x7f7f7f7fu) + (128 - E4M3_MOST_SCALE / 2) * 0x01010101u & 0x80808080u) != 0;
 }
@@ -103,9 +102,9 @@ __device__ __forceinline__ uint32_t e4m3_any_pair(uint32_t codes, float scale)
 
 /* UE8M0 code of the least power of two that is not below most / 448, 448 being 7/4 * 2^8. From 1 on, which has an
  * inverse; a largest magnitude of FP32 gives 247. */
-__device__ __forceinline__ uint32_t e4m3_scale_above(float most)
+W4_CODE uint32_t e4m3_scale_above(float most)
 {
-    return max((__float_as_uint(most) + 0x1fffffu) >> 23, 9u) - 8;
+    return max((lp_f32_bits(most) + 0x1fffffu) >> 23, 9u) - 8;
 }
 
 /* Codes of two values with a scale of e4m3_scale_above; `low` in the low byte. */
