@@ -34,6 +34,26 @@ TOWER = dict(
     deepstack_visual_indexes=[0], layers=2, width=64, heads=4, downsample_ratio=0.5, num_channels=3, window_size=28,
     vocab_size=300, standardize=False, conv_chunksize=64,
 )
+# What one text model wants otherwise; None: not given.
+SPECIAL = {
+    "BloomForCausalLM": dict(tie_word_embeddings=True),
+    "DbrxForCausalLM": dict(ffn_config=dict(ffn_hidden_size=64, moe_num_experts=4, moe_top_k=2),
+                            attn_config=dict(kv_n_heads=4, clip_qkv=8.0, rope_theta=10000.0)),
+    "FalconForCausalLM": dict(head_dim=None, ffn_hidden_size=None, new_decoder_architecture=True, num_kv_heads=4),
+    "FalconH1ForCausalLM": dict(mamba_d_ssm=256),
+    "Gemma2ForCausalLM": dict(tie_word_embeddings=True),
+    "Gemma3nForCausalLM": dict(num_hidden_layers=4, num_kv_shared_layers=0, layer_types=["sliding_attention"] * 3
+                               + ["full_attention"], intermediate_size=256, tie_word_embeddings=True,
+                               hidden_size_per_layer_input=16, vocab_size_per_layer_input=300, laurel_rank=8,
+                               activation_sparsity_pattern=[0.0] * 4),
+    "Lfm2MoeForCausalLM": dict(layer_types=["conv", "full_attention"]),
+    "Lfm2ForCausalLM": dict(layer_types=["conv", "full_attention"]),
+    "Mamba2ForCausalLM": dict(num_heads=8, head_dim=32, n_groups=4, expand=2),
+    "LongcatFlashForCausalLM": dict(num_layers=1, zero_expert_num=0, moe_topk=2, hidden_size=256, ffn_hidden_size=512),
+    "Zamba2ForCausalLM": dict(layer_types=["mamba", "hybrid"], mamba_ngroups=1, n_mamba_heads=8, mamba_headdim=32,
+                              num_mem_blocks=1, adapter_rank=8, hybrid_layer_ids=[1], head_dim=None,
+                              attention_head_dim=32, attention_hidden_size=256, tie_word_embeddings=True),
+}
 _TOWERS = ("vision", "audio", "image", "speech", "encoder_config", "visual", "perceptual", "sound", "acoustic", "semantic")
 _OUTWARD = ("out_hidden_size", "output_dim", "text_hidden_size", "vocab_hidden_size")  # of a tower, as wide as the text
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")

@@ -40,7 +40,7 @@ def architectures():
 
 def one(architecture, folder):
     torch.manual_seed(1)
-    made, kind = small_models.small_model(architecture, most=40_000_000), getattr(tf, architecture)
+    made, kind = small_models.small_model(architecture, small_models.SPECIAL.get(architecture), 40_000_000), getattr(tf, architecture)
     for tensor in (*made.parameters(), *made.buffers()):
         if tensor.dtype.is_floating_point:
             tensor.normal_()

@@ -21,27 +21,7 @@ import vllm_families
 import vllm_loaders
 from children import in_child, why
 
-# What one model wants otherwise; None: not given.
 _MLA = dict(first_k_dense_replace=1, topk_method="noaux_tc", scoring_func="sigmoid")
-SPECIAL = {
-    "BloomForCausalLM": dict(tie_word_embeddings=True),
-    "DbrxForCausalLM": dict(ffn_config=dict(ffn_hidden_size=64, moe_num_experts=4, moe_top_k=2),
-                            attn_config=dict(kv_n_heads=4, clip_qkv=8.0, rope_theta=10000.0)),
-    "FalconForCausalLM": dict(head_dim=None, ffn_hidden_size=None, new_decoder_architecture=True, num_kv_heads=4),
-    "FalconH1ForCausalLM": dict(mamba_d_ssm=256),
-    "Gemma2ForCausalLM": dict(tie_word_embeddings=True),
-    "Gemma3nForCausalLM": dict(num_hidden_layers=4, num_kv_shared_layers=0, layer_types=["sliding_attention"] * 3
-                               + ["full_attention"], intermediate_size=256, tie_word_embeddings=True,
-                               hidden_size_per_layer_input=16, vocab_size_per_layer_input=300, laurel_rank=8,
-                               activation_sparsity_pattern=[0.0] * 4),
-    "Lfm2MoeForCausalLM": dict(layer_types=["conv", "full_attention"]),
-    "Lfm2ForCausalLM": dict(layer_types=["conv", "full_attention"]),
-    "Mamba2ForCausalLM": dict(num_heads=8, head_dim=32, n_groups=4, expand=2),
-    "LongcatFlashForCausalLM": dict(num_layers=1, zero_expert_num=0, moe_topk=2, hidden_size=256, ffn_hidden_size=512),
-    "Zamba2ForCausalLM": dict(layer_types=["mamba", "hybrid"], mamba_ngroups=1, n_mamba_heads=8, mamba_headdim=32,
-                              num_mem_blocks=1, adapter_rank=8, hybrid_layer_ids=[1], head_dim=None,
-                              attention_head_dim=32, attention_hidden_size=256, tie_word_embeddings=True),
-}
 _LFM2 = dict(block_dim=128, block_ff_dim=256, block_auto_adjust_ff_dim=False, block_multiple_of=32, block_ffn_dim_multiplier=1.0,
              block_norm_eps=1e-5, conv_dim=128, conv_dim_out=128)
 # The same for models that are not text alone, nested as their configurations are.
@@ -87,7 +67,7 @@ def small_of(architecture, change=""):
     known = known.to_dict() if hasattr(known, "to_dict") else vars(known)
     sizes = {**small_models.TEXT, **(LARGE if change == "block_fp8" else {})}
     options = {**{k: v for k, v in sizes.items() if k in known or hasattr(kind.config_class, k)},
-               **SPECIAL.get(architecture, {})}
+               **small_models.SPECIAL.get(architecture, {})}
     options = {k: v for k, v in options.items() if v is not None}
     return kind(kind.config_class(**options))
 

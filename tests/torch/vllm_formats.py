@@ -91,6 +91,8 @@ FORMATS = {
     "modelopt_fp8_block": modelopt("FP8_PB_WO"), "modelopt_nvfp4": modelopt("NVFP4"),
     "modelopt_w4a16_nvfp4": modelopt("W4A16_NVFP4"), "modelopt_mxfp8": modelopt("MXFP8", 32),
     "quark_fp8": quark(quark_tensors("fp8_e4m3"), quark_tensors("fp8_e4m3")),
+    "quark_fp8_channel": quark(quark_tensors("fp8_e4m3", "per_channel", ch_axis=0),
+                               quark_tensors("fp8_e4m3", "per_channel", ch_axis=1, is_dynamic=True)),
     "quark_int8": quark(quark_tensors("int8", "per_channel", ch_axis=0), quark_tensors("int8")),
     "quark_mxfp4": quark(quark_tensors("fp4", **_MX_QUARK), quark_tensors("fp4", **_MX_QUARK, is_dynamic=True)),
     "quark_mxfp6": quark(quark_tensors("fp6_e3m2", **_MX_QUARK), quark_tensors("fp6_e3m2", **_MX_QUARK, is_dynamic=True)),
