@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rest of the table of chain_known.c: codes of less than a byte and what goes with them, packets, sparse metadata. */
+/* The rest of the table of chain_known.c: codes of less than a byte and what goes with them, packets, sparse metadata.
+ */
 #include "layouts/layout_private.h"
 
 /* clang-format off */

@@ -5,7 +5,6 @@
 #include "traces/dump_text.h"
 #include "traces/trace_dump.h"
 
-
 static void give_text(sqlite3_context *out, const char *text)
 {
     sqlite3_result_text(out, text, -1, SQLITE_STATIC);
