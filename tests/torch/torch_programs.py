@@ -173,8 +173,9 @@ def cast(rng, dst, t):
 
 
 def program(seed, weights, dests, trail=None):
-    rng = random.Random(seed)
+    rng, given = random.Random(seed), []
     for name, source in weights:
+        given.append(source)
         for _ in range(rng.randint(1, 3)):
             t, pristine = source, True
             for _ in range(rng.randint(0, 4)):
@@ -183,7 +184,7 @@ def program(seed, weights, dests, trail=None):
                 if made is not None:
                     pristine = pristine and made.dtype == t.dtype
                     t = made
-            dst = dests[rng.choice(sorted(dests))]
+            dst = rng.choice(given) if rng.random() < 0.15 else dests[rng.choice(sorted(dests))]  # some write over what was read
             for _ in range(rng.randint(0, 3)):
                 made = view(rng, dst)
                 if made is not None and made.dtype == dst.dtype:
@@ -210,7 +211,7 @@ def one(seed, folder):
     save_file(sources, path)
     real = {name: t.clone() for name, t in initial.items()}
     try:
-        program(seed, sorted(sources.items()), real)
+        program(seed, [(name, t.clone()) for name, t in sorted(sources.items())], real)
     except (NotImplementedError, RuntimeError):  # torch lacks some operations for FP8, and views of some strides
         return None
     blank = {name: t.clone() for name, t in initial.items()}
@@ -220,7 +221,12 @@ def one(seed, folder):
         return False
     for name, t in initial.items():
         assert same(blank[name], t), f"recording changed {name}"
-    loadplan.replay(trace, blank, sources)
+    try:
+        loadplan.replay(trace, blank, sources)
+    except loadplan.LoadplanError as error:
+        if "cannot be separated" in str(error):
+            return False  # parts of cast elements that other names overwrite: told before a byte moves
+        raise
     for name, t in real.items():
         assert same(t, blank[name]), f"{name} differs"
     return True
