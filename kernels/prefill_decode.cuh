@@ -33,7 +33,7 @@ template <int KIND> struct prefill_code_feed {
 
     __device__ prefill_code_feed(const prefill_arguments &p, const prefill_tables &tables, const CUtensorMap *map1,
                                  const CUtensorMap *map2, int rank)
-        : walk(p, tables, 0, rank), map1(map1), map2(map2), step(0), steps(p.hidden / COLUMNS), which(0), some(true)
+        : walk(p, tables, rank, 0), map1(map1), map2(map2), step(0), steps(p.hidden / COLUMNS), which(0), some(true)
     {
         find();
     }
@@ -48,7 +48,7 @@ template <int KIND> struct prefill_code_feed {
                 }
                 which = 1;
                 steps = walk.p.intermediate / COLUMNS;
-                walk.start(1);
+                walk.to_second();
             }
         } while (task.idle);
         step = 0;
@@ -62,7 +62,7 @@ template <int KIND> struct prefill_code_feed {
     __device__ void fetch_contract(uint32_t codes, uint32_t scales, uint32_t full)
     {
         constexpr int WORDS = R::SCALES / PREFILL_COLUMNS / 4, BYTES = PREFILL_COLUMNS * 4;
-        const int64_t rows = static_cast<int64_t>(walk.columns) * PREFILL_COLUMNS;
+        const int64_t rows = static_cast<int64_t>(walk.columns()) * PREFILL_COLUMNS;
         prefill::tensor_load(codes, which == 0 ? map1 : map2, step * 64, walk.weight_tile(task) * PREFILL_COLUMNS,
                              full);
         for (int w = 0; R::SCALED && w < WORDS; w++) {
@@ -318,9 +318,9 @@ __device__ void prefill_decode(const prefill_arguments &p, prefill_shared<KIND> 
     prefill_mx_rows rows = {};
     const prefill_scale_places places = prefill_places<KIND>(p.packed);
     int number = 0;
+    prefill_walk walk(p, sm.tables, static_cast<int>(rank), 0);
     for (int which = 0; which < 2; which++) {
         const int pieces = which == 0 ? pieces1 : pieces2;
-        prefill_walk walk(p, sm.tables, which, static_cast<int>(rank));
         prefill_task task;
         for (; walk.next(task); number++) {
             for (int k = 0; k < pieces; k++, ring.next()) {
@@ -360,6 +360,8 @@ __device__ void prefill_decode(const prefill_arguments &p, prefill_shared<KIND> 
                     barrier_arrive(shared_address(&sm.full[ring.stage]));
             }
         }
+        if (which == 0)
+            walk.to_second();
     }
 }
 
@@ -373,9 +375,9 @@ __device__ void prefill_feed_codes(const prefill_arguments &p, prefill_shared<KI
     prefill_code_feed<KIND> feed(p, sm.tables, map1, map2, static_cast<int>(rank));
     for (int i = 0; i < prefill_raw<KIND>::RING - 1; i++)
         feed.fetch(sm.raw);
+    prefill_walk walk(p, sm.tables, static_cast<int>(rank), 0);
     for (int which = 0; which < 2; which++) {
         const int pieces = which == 0 ? pieces1 : pieces2;
-        prefill_walk walk(p, sm.tables, which, static_cast<int>(rank));
         prefill_task task;
         while (walk.next(task)) {
             for (int k = 0; k < pieces; k++, ring.next()) {
@@ -386,6 +388,8 @@ __device__ void prefill_feed_codes(const prefill_arguments &p, prefill_shared<KI
                 prefill_feed_piece(p, sm, ring, task, which, k, pieces, rank);
             }
         }
+        if (which == 0)
+            walk.to_second();
     }
 }
 

@@ -7,6 +7,17 @@
 
 #include <cuda.h>
 
+constexpr int TURN_PIECES = 3; /* before a task's end is the next one taken: late, but not waited for */
+
+/* Tells both blocks the cluster's next task. Within reach of the oldest that any role may still ask for: roles are no
+ * further apart than a ring of stages, and a task has two at least. */
+__device__ __forceinline__ void prefill_tell_turn(const prefill_walk &walk, int task)
+{
+    const uint64_t turn = static_cast<uint64_t>(walk.number) << 32 | static_cast<uint32_t>(task);
+    for (uint32_t block = 0; block < 2; block++)
+        prefill::store_shared_at(walk.turns + static_cast<uint32_t>(walk.number % PREFILL_TURNS * 8), block, turn);
+}
+
 /* By one thread. `map`: rows of K bytes, boxes of 128 rows x 128 bytes with the 128-byte swizzle. */
 template <int KIND>
 __device__ void prefill_feed_weights(const prefill_arguments &p, prefill_shared<KIND> &sm, const CUtensorMap *map1,
@@ -17,14 +28,18 @@ __device__ void prefill_feed_weights(const prefill_arguments &p, prefill_shared<
     const uint32_t full = shared_address(sm.full), empty = shared_address(sm.empty);
     constexpr uint32_t HALF = PREFILL_WEIGHT_BYTES / 2;
     prefill_ring<prefill_stages(KIND)> ring;
+    prefill_walk walk(p, sm.tables, static_cast<int>(rank), prefill_turns_of(sm));
+    const bool takes = rank == 0 && walk.takes_turns();
     for (int which = 0; which < 2; which++) {
         const CUtensorMap *const map = which == 0 ? map1 : map2;
         const int pieces = which == 0 ? pieces1 : pieces2;
-        prefill_walk walk(p, sm.tables, which, static_cast<int>(rank));
         prefill_task task;
         while (walk.next(task)) {
             const int row = walk.weight_tile(task) * PREFILL_COLUMNS;
+            int taken = 0;
             for (int k = 0; k < pieces; k++, ring.next()) {
+                if (takes && k == max(0, pieces - TURN_PIECES))
+                    taken = atomicAdd(p.taken, 1);
                 barrier_wait(empty + 8 * ring.stage, ring.phase ^ 1);
                 const uint32_t bar = full + 8 * ring.stage, to = shared_address(sm.weight[ring.stage]);
                 barrier_expect(bar, task.idle ? 0 : PREFILL_WEIGHT_BYTES);
@@ -35,7 +50,11 @@ __device__ void prefill_feed_weights(const prefill_arguments &p, prefill_shared<
                     tensor_load(to + HALF, map, k * 128, row + 128, bar);
                 }
             }
+            if (takes)
+                prefill_tell_turn(walk, walk.clusters() + taken);
         }
+        if (which == 0)
+            walk.to_second();
     }
 }
 
@@ -109,9 +128,9 @@ __device__ void prefill_feed_tokens(const prefill_arguments &p, prefill_shared<K
                                     uint32_t rank)
 {
     prefill_ring<prefill_stages(KIND)> ring;
+    prefill_walk walk(p, sm.tables, static_cast<int>(rank), prefill_turns_of(sm));
     for (int which = 0; which < 2; which++) {
         const int pieces = which == 0 ? pieces1 : pieces2;
-        prefill_walk walk(p, sm.tables, which, static_cast<int>(rank));
         prefill_task task;
         while (walk.next(task)) {
             if (which == 1)
@@ -119,6 +138,8 @@ __device__ void prefill_feed_tokens(const prefill_arguments &p, prefill_shared<K
             for (int k = 0; k < pieces; k++, ring.next())
                 prefill_feed_piece(p, sm, ring, task, which, k, pieces, rank);
         }
+        if (which == 0)
+            walk.to_second();
     }
 }
 
@@ -132,9 +153,9 @@ __device__ void prefill_feed_made(const prefill_arguments &p, prefill_shared<KIN
     constexpr uint32_t HALF = PREFILL_WEIGHT_BYTES / 2;
     prefill_ring<prefill_stages(KIND)> ring;
     int tasks = 0;
+    prefill_walk walk(p, sm.tables, static_cast<int>(rank), prefill_turns_of(sm));
     for (int which = 0; which < 2; which++) {
         const int pieces = which == 0 ? pieces1 : pieces2;
-        prefill_walk walk(p, sm.tables, which, static_cast<int>(rank));
         prefill_task task;
         for (; walk.next(task); tasks++) {
             const char *from = p.made;
@@ -161,6 +182,8 @@ __device__ void prefill_feed_made(const prefill_arguments &p, prefill_shared<KIN
                     bulk_load(to, from, PREFILL_WEIGHT_BYTES, bar);
             }
         }
+        if (which == 0)
+            walk.to_second();
     }
 }
 

@@ -5,7 +5,7 @@
 
 #include "kernels/moe_activation.cuh"
 #include "kernels/moe_rows.cuh"
-#include "kernels/prefill_tile.cuh"
+#include "kernels/prefill_walk.cuh"
 
 /* Both values rounded to E4M3 and then written as BF16. */
 __device__ __forceinline__ uint32_t prefill_e4m3_as_bf16(float low, float high)

@@ -7,7 +7,7 @@
 #ifndef LOADPLAN_PREFILL_MULTIPLY_CUH
 #define LOADPLAN_PREFILL_MULTIPLY_CUH
 
-#include "kernels/prefill_tile.cuh"
+#include "kernels/prefill_walk.cuh"
 
 /* Scales of the two weight blocks of a tile, block by block along K: 32 at a time in the lanes of a warp. */
 struct prefill_block_scales {

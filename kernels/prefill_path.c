@@ -85,7 +85,7 @@ void lp_prefill_take(lp_moe_space *space, const lp_megamoe_shape *shape, lp_pref
     areas->tiles = is_ahead(shape, shape->max_tokens) ? shape->experts * (inner / 128 + hidden / COLUMNS) : 0;
     areas->places = areas->tiles < LP_PREFILL_PLACES ? areas->tiles : LP_PREFILL_PLACES;
     areas->place_bytes = COLUMNS * (hidden > inner ? hidden : inner) * byte;
-    lp_moe_take_routes(space, &areas->routes, shape->experts, routes, ROWS, ROWS, 2 * (areas->tiles + chunks));
+    lp_moe_take_routes(space, &areas->routes, shape->experts, routes, ROWS, ROWS, 2 * areas->tiles + chunks + 1);
     areas->x = NULL;
     areas->x_scale = areas->h_scale = NULL;
     if (!as_given)

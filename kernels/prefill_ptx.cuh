@@ -26,6 +26,21 @@ __device__ __forceinline__ void barrier_arrive_at(uint32_t barrier, uint32_t ran
                  : "memory");
 }
 
+/* Into the same shared address of a block of the cluster. */
+__device__ __forceinline__ void store_shared_at(uint32_t address, uint32_t rank, uint64_t v)
+{
+    asm volatile("{.reg .b32 a;\nmapa.shared::cluster.u32 a, %0, %1;\n"
+                 "st.relaxed.cluster.shared::cluster.u64 [a], %2;}" ::"r"(address),
+                 "r"(rank), "l"(v)
+                 : "memory");
+}
+__device__ __forceinline__ uint64_t load_shared_now(uint32_t address)
+{
+    uint64_t v;
+    asm volatile("ld.relaxed.cluster.shared::cta.u64 %0, [%1];" : "=l"(v) : "r"(address) : "memory");
+    return v;
+}
+
 __device__ __forceinline__ uint32_t cluster_rank()
 {
     uint32_t r;

@@ -7,7 +7,7 @@
 #define LOADPLAN_PREFILL_RARE_ROWS_CUH
 
 #include "kernels/number_formats.h"
-#include "kernels/prefill_tile.cuh"
+#include "kernels/prefill_walk.cuh"
 #include "layouts/layout_index.h"
 
 /* A row of a tile of weights: where its codes and scales of a step are, in memory. */

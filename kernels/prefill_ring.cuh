@@ -12,7 +12,7 @@
 #ifndef LOADPLAN_PREFILL_RING_CUH
 #define LOADPLAN_PREFILL_RING_CUH
 
-#include "kernels/prefill_tile.cuh"
+#include "kernels/prefill_walk.cuh"
 
 constexpr int PREFILL_TILE_GROUPS = PREFILL_COLUMNS / 8; /* of eight rows, in a tile */
 

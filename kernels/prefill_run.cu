@@ -39,6 +39,8 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(prefill_threads(KIND
                 barrier_init(shared_address(&sm.raw.full[s]), 1);
                 barrier_init(shared_address(&sm.raw.empty[s]), PREFILL_DECODERS);
             }
+        for (int i = 0; i < PREFILL_TURNS; i++)
+            sm.turn[i] = 0;
         barrier_init_done();
     }
     if (!IS_AHEAD && warp == PREFILL_WARPS && lane == 0)
@@ -46,7 +48,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(prefill_threads(KIND
     moe_wait_for_inputs();
     moe_let_next_start();
     if (warp == 1)
-        prefill_count_tiles(p, sm.tables);
+        prefill_count_tiles(p, sm.tables, prefill_splits(KIND));
     __syncthreads();
     cluster_sync();
     if (warp >= PREFILL_WARPS) {
@@ -74,9 +76,9 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(prefill_threads(KIND
         prefill_receipt receipt;
         float sum[128];
         int number = 0, halves = 0; /* tasks, and those that are divided */
+        prefill_walk walk(p, sm.tables, static_cast<int>(rank), prefill_turns_of(sm));
 #pragma unroll 1
         for (int which = 0; which < 2; which++) {
-            prefill_walk walk(p, sm.tables, which, static_cast<int>(rank));
             prefill_task task;
             for (; walk.next(task); number++) {
                 const prefill_share share(KIND, task);
@@ -108,6 +110,8 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(prefill_threads(KIND
                 receipt.flag = p.ready + sm.tables.tiles[task.expert] + task.m;
             }
             receipt.give();
+            if (which == 0)
+                walk.to_second();
         }
     }
     cluster_sync(); /* copies and arrivals of the other block may still be on their way here */
@@ -189,7 +193,7 @@ lp_status run_route(const lp_moe_call *call, lp_prefill_kind kind, bool is_ahead
 {
     const lp_megamoe_shape &s = *call->shape;
     lp_moe_route_job job = moe_route_job_of(call, areas.routes, PREFILL_ROWS, PREFILL_ROWS);
-    job.sync_words = static_cast<int32_t>(2 * areas.tiles + token_tiles(s));
+    job.sync_words = static_cast<int32_t>(2 * areas.tiles + token_tiles(s) + 1);
     if (areas.x != nullptr && s.tokens_bound < MANY_TOKENS) { /* in one launch */
         job.gather = LP_MOE_GATHER_PREFILL, job.prefill_kind = kind;
         job.rows = areas.x, job.row_scale = areas.x_scale;
@@ -234,6 +238,7 @@ prefill_arguments arguments_of(const lp_moe_call *call, lp_prefill_kind kind, bo
     p.made = static_cast<char *>(areas.made), p.reference = areas.reference;
     p.place_bytes = areas.place_bytes, p.places = static_cast<int>(areas.places);
     p.made_groups = areas.routes.sync, p.used = p.made_groups + areas.tiles, p.ready = p.used + areas.tiles;
+    p.taken = p.ready + token_tiles(s);
     p.h = static_cast<char *>(areas.h), p.h_scale = areas.h_scale;
     p.out = static_cast<uint16_t *>(areas.out);
     if (call->sink != nullptr)

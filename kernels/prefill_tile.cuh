@@ -1,13 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which tile a block computes when, and what its shared memory holds.
- *
- * A tile is 128 tokens of one expert by 256 rows of weights. Two blocks of a cluster work on two tiles that share an
- * operand, which each fetches half of for both: the weights, with neighbouring token tiles; or, for the last token tile
- * of an odd number and wherever blocks decode, the tokens, with neighbouring weight tiles. All tasks of the first
- * projection come first, in the order of experts, then those of the second; a token tile of the second waits for the
- * tiles of the first that it reads. The order says nothing about results: each tile sums over K by itself, from the
- * first column to the last.
+ * What the kernel of many tokens is given, and what its shared memory holds. A tile is 128 tokens of one expert by 256
+ * rows of weights; which block computes which is said in prefill_walk.cuh.
  */
 #ifndef LOADPLAN_PREFILL_TILE_CUH
 #define LOADPLAN_PREFILL_TILE_CUH
@@ -18,6 +12,7 @@
 
 constexpr int PREFILL_COLUMNS = 256, PREFILL_MOST_EXPERTS = 512, PREFILL_WARPS = 8; /* that multiply */
 constexpr int PREFILL_WEIGHT_BYTES = PREFILL_COLUMNS * 128, PREFILL_SCALE_BYTES = PREFILL_ROWS * 4;
+constexpr int PREFILL_TURNS = 8; /* tasks that are remembered, more than roles are apart */
 
 /* What a kind of product is made of. `decodes`: weights come as codes and seven warps decode them. */
 __host__ __device__ constexpr bool prefill_decodes(int kind)
@@ -71,7 +66,14 @@ __host__ __device__ constexpr bool prefill_splits(int kind)
     return kind == LP_PREFILL_FP8;
 }
 
+/* Whether clusters take tasks from a counter as they come free, instead of every so-manieth. */
+__host__ __device__ constexpr bool prefill_takes_turns(int kind)
+{
+    return kind == LP_PREFILL_FP8;
+}
+
 struct prefill_arguments {
+    const char *x;         /* [tokens, H], where rows are fetched one by one */
     const char *tokens[2]; /* operands of both projections: x and h */
     const float *token_scale[2];
     const float *weight_scale[2];         /* LP_PREFILL_FP8 */
@@ -90,6 +92,7 @@ struct prefill_arguments {
     const int32_t *count, *start, *row_route;
     const float *row_weight;
     int32_t *ready; /* tiles of the first projection that are done, for each tile of 128 tokens */
+    int32_t *taken; /* tasks that clusters have taken beyond their first ones */
     const float *l1_alpha, *l2_alpha, *l2_activation_scale;
     int l1_alpha_columns;
     int weight_in_h; /* the router weight multiplies h */
@@ -146,6 +149,7 @@ template <int KIND> struct prefill_shared : prefill_raw_or_none<KIND, prefill_de
     float scale[STAGES][PREFILL_ROWS];
     float most[2][2][64]; /* of |h|, of the two halves of a tile that is divided; for every other such tile */
     uint64_t full[STAGES], empty[STAGES];
+    uint64_t turn[PREFILL_TURNS]; /* of the cluster's task i, in place i % PREFILL_TURNS: i, and which of all it is */
     prefill_tables tables;
     prefill_making<KIND, prefill_is_ahead(KIND)> making;
 };
@@ -154,126 +158,6 @@ static_assert(sizeof(prefill_shared<LP_PREFILL_CODES | PREFILL_AHEAD>) <= 232448
               "a block's most on this GPU");
 static_assert(sizeof(prefill_shared<LP_PREFILL_NV>) <= 232448 && sizeof(prefill_shared<LP_PREFILL_FP8>) <= 232448,
               "a block's most on this GPU");
-
-struct prefill_task {
-    int expert, m, n;  /* tile of tokens, of weight rows */
-    bool share_tokens; /* else the weights */
-    bool idle;         /* no such tile: take part in the traffic only */
-    int rows, row;     /* tokens in the tile, its first row */
-};
-
-/*
- * What a multiplying warpgroup has of a tile: 64 of its tokens and all weight rows; or, where the tile has no more than
- * 64 tokens, those and the warpgroup's half of the weight rows.
- */
-struct prefill_share {
-    int first_token;
-    bool is_half, idle;
-    int half; /* of the weight rows, where is_half, else 0 */
-    __device__ prefill_share(int kind, const prefill_task &task)
-    {
-        const int group = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 128, 0); /* one for a warp */
-        is_half = prefill_splits(kind) && task.rows <= 64;
-        first_token = is_half ? 0 : 64 * group;
-        half = is_half ? group : 0;
-        idle = task.idle || first_token >= task.rows;
-    }
-};
-
-/* Prefix sums over experts; by one warp. */
-__device__ inline void prefill_count_tiles(const prefill_arguments &p, prefill_tables &sm)
-{
-    const int lane = threadIdx.x % 32;
-    int tiles = 0, pairs = 0, hits = 0;
-    for (int base = 0; base < p.experts; base += 32) {
-        const int e = base + lane;
-        int t = e < p.experts ? (p.count[e] + PREFILL_ROWS - 1) / PREFILL_ROWS : 0, c = t / 2;
-        const uint32_t hit = __ballot_sync(~0u, t > 0);
-        for (int d = 1; d < 32; d *= 2) {
-            const int more_t = __shfl_up_sync(~0u, t, d), more_c = __shfl_up_sync(~0u, c, d);
-            if (lane >= d)
-                t += more_t, c += more_c;
-        }
-        if (e < p.experts) {
-            sm.tiles[e + 1] = tiles + t, sm.pairs[e + 1] = pairs + c;
-            sm.hits[e + 1] = hits + __popc(hit & ~0u >> (31 - lane));
-        }
-        tiles += __shfl_sync(~0u, t, 31), pairs += __shfl_sync(~0u, c, 31), hits += __popc(hit);
-    }
-    if (lane == 0)
-        sm.tiles[0] = sm.pairs[0] = sm.hits[0] = 0;
-}
-
-/* No expert has two tiles of tokens: then the blocks of a cluster share nothing, and neither waits for the other. */
-__device__ __forceinline__ bool prefill_is_solo(const prefill_arguments &p, const prefill_tables &tables)
-{
-    return tables.pairs[p.experts] == 0;
-}
-
-/* Walks a cluster's tasks of one projection; every role of a block walks alike. */
-struct prefill_walk {
-    const prefill_arguments &p;
-    const prefill_tables &sm;
-    int which, columns, total, expert, at, step, rank;
-
-    /* Tasks before an expert. */
-    __device__ int before(int e) const
-    {
-        const int tiles = sm.tiles[e];
-        const int pairs = p.in_block ? 0 : sm.pairs[e];
-        return pairs * columns + (tiles - 2 * pairs) * ((columns + 1) / 2);
-    }
-    __device__ static int columns_of(const prefill_arguments &p, int which)
-    {
-        return which == 0 ? p.intermediate / 128 : p.hidden / 256;
-    }
-    __device__ prefill_walk(const prefill_arguments &p, const prefill_tables &sm, int which, int rank)
-        : p(p), sm(sm), rank(rank)
-    {
-        start(which);
-    }
-    __device__ void start(int projection)
-    {
-        which = projection;
-        columns = columns_of(p, which);
-        expert = 0;
-        total = before(p.experts);
-        step = static_cast<int>(gridDim.x / 2);
-        at = static_cast<int>(blockIdx.x / 2);
-        if (which == 1) { /* go on where the first projection ended */
-            columns = columns_of(p, 0);
-            const int done = before(p.experts);
-            columns = columns_of(p, 1);
-            at = (at + step - done % step) % step;
-        }
-    }
-    __device__ bool next(prefill_task &task)
-    {
-        if (at >= total)
-            return false;
-        while (at >= before(expert + 1))
-            expert++;
-        const int tiles = sm.tiles[expert + 1] - sm.tiles[expert], local = at - before(expert);
-        const int pairs = p.in_block ? 0 : tiles / 2;
-        task.expert = expert;
-        task.share_tokens = local >= pairs * columns;
-        if (task.share_tokens) {
-            const int single = tiles - 2 * pairs, in_single = local - pairs * columns;
-            task.m = 2 * pairs + in_single % single;
-            task.n = 2 * (in_single / single) + rank;
-        } else {
-            task.m = 2 * (local % pairs) + rank;
-            task.n = local / pairs;
-        }
-        task.idle = task.n >= columns;
-        task.rows = min(PREFILL_ROWS, p.count[expert] - task.m * PREFILL_ROWS);
-        task.row = p.start[expert] + task.m * PREFILL_ROWS;
-        at += step;
-        return true;
-    }
-    /* Of all experts' weights, in units of 256 rows. */
-    __device__ int weight_tile(const prefill_task &task) const { return task.expert * columns + task.n; }
-};
 
 /* A ring of stages; every role steps through it alike. */
 template <int COUNT> struct prefill_ring {
