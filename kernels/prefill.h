@@ -64,6 +64,12 @@ typedef struct lp_prefill_round_job {
     const float *x_scale; /* [cap, H/128]; of LP_PREFILL_CODES words of four UE8M0 codes */
     void *to;
     float *to_scale;
+    /* Or NULL: rows go to `to` as tokens are numbered. Else to the rows of their routes, in the order of
+     * prefill_operand.cuh; the launch then begins under the one that routes, and waits for it before it reads
+     * route_row, or with `late` before it reads anything. */
+    const int32_t *route_row;
+    int64_t top_k;
+    bool late;
 } lp_prefill_round_job;
 
 /* Copies rows of x to the rows of their routes, in the order of prefill_operand.cuh. */

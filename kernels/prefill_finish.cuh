@@ -32,6 +32,24 @@ __device__ __forceinline__ void prefill_store_piece(const prefill_arguments &p, 
     }
 }
 
+/* The same of half of the columns of rows in swizzled order, where halves do not lie together; by threads. */
+__device__ __forceinline__ void prefill_store_half_piece(const prefill_arguments &p, const prefill_task &task,
+                                                         uint32_t staging, int warp_row, int64_t piece, int64_t pieces,
+                                                         int half)
+{
+    const int lane = threadIdx.x % 32, in_warp = lane / 2, row = warp_row + in_warp;
+    const int64_t at = task.row + row;
+    char *const to = p.h + (at / PREFILL_ROWS * pieces + piece) * PREFILL_PIECE + at % PREFILL_ROWS * 128;
+    __syncwarp();
+    if (warp_row + in_warp / 8 * 8 < task.rows)
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const int chunk = ((4 * half + lane % 2 * 2 + i) ^ (row % 8)) * 16;
+            *reinterpret_cast<uint4 *>(to + chunk) = hopper::load16(staging + in_warp * 128 + chunk);
+        }
+    __syncwarp();
+}
+
 /* Counts a warp's part of a tile of h as done, once its copies are; later than it was stored, so as not to wait. */
 struct prefill_receipt {
     int32_t *flag = nullptr;
@@ -176,11 +194,16 @@ __device__ __forceinline__ void prefill_finish_h(const prefill_arguments &p, pre
             if (j == 8 && is_half)
                 break;
             const int in_block = 64 * share.half + prefill_place(KIND, 8 * j) + prefill_place(KIND, 2 * q);
-            const uint32_t to = at + in_block / 16 * 128 + in_block % 16;
+            const uint32_t to =
+                (prefill_swizzles(KIND) ? staging + g * 128 + ((in_block / 16) ^ g) * 16 : at + in_block / 16 * 128) +
+                in_block % 16;
             store_shared_u16(to, e4m3_pair(sum[8 * j] * low, sum[8 * j + 1] * low));
             store_shared_u16(to + 1024, e4m3_pair(sum[8 * j + 2] * high, sum[8 * j + 3] * high));
         }
-        prefill_store_piece(p, task, staging, warp_row, task.n, blocks, 512 * share.half, is_half ? 512 : 1024);
+        if (prefill_swizzles(KIND) && is_half)
+            prefill_store_half_piece(p, task, staging, warp_row, task.n, blocks, share.half);
+        else
+            prefill_store_piece(p, task, staging, warp_row, task.n, blocks, 512 * share.half, is_half ? 512 : 1024);
     } else {
         prefill_mx_scales mx;
         if constexpr (prefill_is_codes(KIND))

@@ -67,15 +67,16 @@ __device__ __forceinline__ void prefill_start(float (&part)[32], uint64_t tokens
 {
     using namespace hopper;
     using namespace prefill;
+    constexpr int STEP = prefill_swizzles(KIND) ? 2 : 16;
     mma_begin();
 #pragma unroll
     for (int i = first; i < first + Count; i++) {
         if (KIND == LP_PREFILL_FP8)
-            mma_e4m3_n64(part, tokens + 16 * i, weights + 2 * i, i > first);
+            mma_e4m3_n64(part, tokens + STEP * i, weights + 2 * i, i > first);
         else if (prefill_is_mx(KIND))
-            mma_e4m3_e5m2_n64(part, tokens + 16 * i, weights + 2 * i, i > first);
+            mma_e4m3_e5m2_n64(part, tokens + STEP * i, weights + 2 * i, i > first);
         else
-            mma_bf16_n64(part, tokens + 16 * i, weights + 2 * i, i > first);
+            mma_bf16_n64(part, tokens + STEP * i, weights + 2 * i, i > first);
     }
     mma_commit();
 }
@@ -93,7 +94,9 @@ struct prefill_operands {
                                                 const prefill_share &share)
     {
         const int stage = __shfl_sync(~0u, ring_stage, 0); /* tells the compiler that a warp has one */
-        tokens = prefill::core_descriptor(hopper::shared_address(sm.tokens[stage])) + share.first_token * (128 / 16);
+        const uint32_t first = hopper::shared_address(sm.tokens[stage]);
+        tokens = (prefill_swizzles(KIND) ? prefill::swizzled_descriptor(first) : prefill::core_descriptor(first)) +
+                 share.first_token * (128 / 16);
         weights =
             prefill::swizzled_descriptor(hopper::shared_address(sm.weight[stage])) + share.half * (128 * 128 / 16);
     }

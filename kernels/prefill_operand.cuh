@@ -22,6 +22,14 @@ __host__ __device__ inline int64_t prefill_operand_byte(int64_t row, int64_t at,
            at % 128 / 16 * 128 + in_block % 8 * 16 + at % 16;
 }
 
+/* The same where rows follow each other, prefill_swizzles. */
+__host__ __device__ inline int64_t prefill_swizzled_byte(int64_t row, int64_t at, int64_t row_bytes)
+{
+    const int64_t in_block = row % PREFILL_ROWS;
+    return row / PREFILL_ROWS * PREFILL_ROWS * row_bytes + at / 128 * PREFILL_PIECE + in_block * 128 +
+           ((at % 128 / 16) ^ (in_block % 8)) * 16 + at % 16;
+}
+
 /* Added to an lp_prefill_kind in the kernels: weights are decoded ahead of the products, prefill_ahead.cuh. */
 constexpr int PREFILL_AHEAD = 8;
 __host__ __device__ constexpr bool prefill_is_ahead(int kind)
@@ -43,6 +51,17 @@ __host__ __device__ constexpr bool prefill_is_codes(int kind) /* of BF16 values 
 __host__ __device__ constexpr bool prefill_is_fp8(int kind) /* products of E4M3 tokens */
 {
     return kind == LP_PREFILL_FP8 || prefill_is_mx(kind);
+}
+/* Whether rows of a piece follow each other instead, 128 bytes each, where sixteen bytes are exchanged by the row's
+ * number: then a row can be written by itself, line by line. */
+__host__ __device__ constexpr bool prefill_swizzles(int kind)
+{
+    return kind == LP_PREFILL_FP8;
+}
+/* Whether the launch that rounds rows also hands them out to their routes. */
+__host__ __device__ constexpr bool prefill_hands_out(int kind)
+{
+    return prefill_swizzles(kind);
 }
 __host__ __device__ constexpr int prefill_element(int kind) /* bytes of a token's value */
 {

@@ -81,7 +81,7 @@ void lp_prefill_take(lp_moe_space *space, const lp_megamoe_shape *shape, lp_pref
     const lp_prefill_kind kind = lp_prefill_kind_of(shape);
     const bool scaled = kind != LP_PREFILL_BF16 && kind != LP_PREFILL_NV && kind != LP_PREFILL_CODES;
     const int64_t byte = kind == LP_PREFILL_FP8 || kind == LP_PREFILL_MX ? 1 : 2;
-    const bool as_given = kind == LP_PREFILL_BF16 || (kind == LP_PREFILL_FP8 && shape->x_dtype == LP_F8_E4M3);
+    const bool as_given = kind == LP_PREFILL_BF16 || kind == LP_PREFILL_FP8; /* no rounded x beside its rows */
     areas->tiles = is_ahead(shape, shape->max_tokens) ? shape->experts * (inner / 128 + hidden / COLUMNS) : 0;
     areas->places = areas->tiles < LP_PREFILL_PLACES ? areas->tiles : LP_PREFILL_PLACES;
     areas->place_bytes = COLUMNS * (hidden > inner ? hidden : inner) * byte;

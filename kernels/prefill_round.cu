@@ -38,10 +38,29 @@ __device__ __forceinline__ round_pieces rounded_mx(const lp_prefill_round_job &j
     return out;
 }
 
+/* Sixteen columns of a token, from k on, and their scale to all of its routes. */
+__device__ __forceinline__ void hand_out(const lp_prefill_round_job &job, int64_t token, int64_t k, uint4 codes,
+                                         float scale)
+{
+    const int32_t *const rows = job.route_row + token * job.top_k;
+#pragma unroll 4
+    for (int j = 0; j < static_cast<int>(job.top_k); j++) {
+        const int32_t row = rows[j];
+        if (row < 0)
+            continue;
+        *reinterpret_cast<uint4 *>(static_cast<char *>(job.to) + prefill_swizzled_byte(row, k, job.hidden)) = codes;
+        if (k % BLOCK == 0)
+            job.to_scale[prefill_scale_index(row, k / BLOCK, job.hidden / BLOCK)] = scale;
+    }
+}
+
 /* A warp does 512 columns of a token at a time: H is a multiple of 256, and eight lanes are all in or all out. */
 __global__ void __launch_bounds__(THREADS) round_tokens(const __grid_constant__ lp_prefill_round_job job)
 {
     const int kind = job.kind;
+    bool waits = job.route_row != nullptr && !job.late;
+    if (job.late)
+        moe_wait_for_inputs();
     const int64_t tokens = *job.tokens < job.max_tokens ? *job.tokens : job.max_tokens;
     const int64_t pieces = job.hidden / COLUMNS, all = tokens * pieces;
     moe_let_next_start();
@@ -71,23 +90,29 @@ __global__ void __launch_bounds__(THREADS) round_tokens(const __grid_constant__ 
             codes = __ldcs(reinterpret_cast<const uint4 *>(static_cast<const char *>(job.x) + at));
             scale = __ldg(job.x_scale + at / BLOCK);
         }
+        if (waits) {
+            moe_wait_for_inputs();
+            waits = false;
+        }
         if (i >= all)
             continue;
+        if (job.route_row != nullptr) {
+            hand_out(job, at / job.hidden, k, codes, scale);
+            continue;
+        }
         if (at % BLOCK == 0)
             job.to_scale[at / BLOCK] = scale;
-        if (kind == LP_PREFILL_FP8) {
-            *reinterpret_cast<uint4 *>(row + k) = codes;
-        } else {
-            prefill_store_codes(kind, row, k, make_uint2(codes.x, codes.y));
-            prefill_store_codes(kind, row, k + 8, make_uint2(codes.z, codes.w));
-        }
+        prefill_store_codes(kind, row, k, make_uint2(codes.x, codes.y));
+        prefill_store_codes(kind, row, k + 8, make_uint2(codes.z, codes.w));
     }
+    if (waits) /* the end of this launch tells the next one that routing has ended too */
+        moe_wait_for_inputs();
 }
 
 } // namespace
 
 extern "C" lp_status lp_prefill_round(const lp_prefill_round_job *job, void *stream, lp_error *err)
 {
-    const moe_launch launch(132 * 8, THREADS, 0, stream, false);
+    const moe_launch launch(132 * 8, THREADS, 0, stream, job->route_row != nullptr);
     return moe_launched(cudaLaunchKernelEx(&launch.config, round_tokens, *job), "the rounding of tokens", err);
 }

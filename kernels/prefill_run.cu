@@ -188,21 +188,41 @@ int64_t token_tiles(const lp_megamoe_shape &s)
     return lp_moe_chunks_cap(s.tokens_bound * s.top_k, s.experts, PREFILL_ROWS);
 }
 
+lp_prefill_round_job round_job_of(const lp_moe_call *call, lp_prefill_kind kind, const lp_prefill_areas &areas)
+{
+    const lp_megamoe_shape &s = *call->shape;
+    lp_prefill_round_job job = {};
+    job.kind = kind, job.x_dtype = s.x_dtype;
+    job.hidden = s.hidden, job.max_tokens = s.tokens_bound, job.tokens = call->io->tokens;
+    job.x = call->io->x, job.x_scale = static_cast<const float *>(call->io->x_scale);
+    job.to = areas.x, job.to_scale = areas.x_scale;
+    return job;
+}
+
+/* Rows of x are rounded and go to the rows of their routes in one launch, which begins under the one that routes. */
+lp_status run_route_and_hand_out(const lp_moe_call *call, lp_prefill_kind kind, const lp_moe_route_job &route,
+                                 const lp_prefill_areas &areas, lp_error *err)
+{
+    LP_TRY(lp_moe_route(&route, call->stream, err));
+    lp_prefill_round_job round = round_job_of(call, kind, areas);
+    round.to = areas.rows, round.to_scale = areas.rows_scale;
+    round.route_row = areas.routes.route_row, round.top_k = call->shape->top_k, round.late = route.early;
+    return lp_prefill_round(&round, call->stream, err);
+}
+
 lp_status run_route(const lp_moe_call *call, lp_prefill_kind kind, bool is_ahead, const lp_prefill_areas &areas,
                     lp_error *err)
 {
     const lp_megamoe_shape &s = *call->shape;
     lp_moe_route_job job = moe_route_job_of(call, areas.routes, PREFILL_ROWS, PREFILL_ROWS);
     job.sync_words = static_cast<int32_t>(2 * areas.tiles + token_tiles(s) + 1);
+    if (prefill_hands_out(kind))
+        return run_route_and_hand_out(call, kind, job, areas, err);
     if (areas.x != nullptr && s.tokens_bound < MANY_TOKENS) { /* in one launch */
         job.gather = LP_MOE_GATHER_PREFILL, job.prefill_kind = kind;
         job.rows = areas.x, job.row_scale = areas.x_scale;
     } else if (areas.x != nullptr) {
-        lp_prefill_round_job round = {};
-        round.kind = kind, round.x_dtype = s.x_dtype;
-        round.hidden = s.hidden, round.max_tokens = s.tokens_bound, round.tokens = call->io->tokens;
-        round.x = call->io->x, round.x_scale = static_cast<const float *>(call->io->x_scale);
-        round.to = areas.x, round.to_scale = areas.x_scale;
+        const lp_prefill_round_job round = round_job_of(call, kind, areas);
         LP_TRY(lp_prefill_round(&round, call->stream, err));
     }
     LP_TRY(lp_moe_route(&job, call->stream, err));
