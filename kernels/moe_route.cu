@@ -101,6 +101,7 @@ __global__ void __launch_bounds__(THREADS) count_blocks(const __grid_constant__ 
     __shared__ int count[MOST_EXPERTS];
     if (job.early)
         moe_wait_for_inputs();
+    moe_let_next_start();
     const int choices = static_cast<int>(job.top_k), experts = static_cast<int>(job.experts);
     const int tokens = max(0, min(*job.tokens, static_cast<int>(job.max_tokens))), each = tokens_of_block(job);
     const int first = min(tokens, static_cast<int>(blockIdx.x) * each), end = min(tokens, first + each);
@@ -544,8 +545,8 @@ extern "C" lp_status lp_moe_route(const lp_moe_route_job *job, void *stream, lp_
 {
     const int blocks = static_cast<int>(job->max_tokens < MOST_BLOCKS ? job->max_tokens + 1 : MOST_BLOCKS);
     lp_moe_route_job counted = *job;
-    counted.early = false;
-    const moe_launch first(blocks, THREADS, 0, stream, job->early), second(blocks, THREADS, 0, stream, false);
+    counted.early = true;
+    const moe_launch first(blocks, THREADS, 0, stream, job->early), second(blocks, THREADS, 0, stream, true);
     if (job->max_tokens * job->top_k >= MANY_ROUTES) {
         LP_TRY(moe_launched(cudaLaunchKernelEx(&first.config, count_blocks, *job), "the counting of routes", err));
         return moe_launched(cudaLaunchKernelEx(&second.config, route, counted), "routing", err);
