@@ -174,8 +174,61 @@ __device__ __forceinline__ void prefill_multiply_stage(float (&sum)[128], const 
     prefill_promote(sum + 32 * (QUARTERS - 1), part[(STEPS - 1) % 2], even[QUARTERS - 1], odd[QUARTERS - 1]);
 }
 
-/* FP8 blocks. Gate and up, the blocks of the first projection, alternate by eight rows; in the second one block of 128
- * rows follows the other. */
+/* The factors of a stage's four quarters, for their even and odd groups of eight rows: gate and up, the blocks of the
+ * first projection, alternate by eight rows; in the second one block of 128 rows follows the other. */
+struct prefill_quarter_factors {
+    float2 even[4], odd[4];
+    __device__ __forceinline__ prefill_quarter_factors(const prefill_factors &by, int which)
+        : even{by.first, by.first, which == 0 ? by.first : by.second, which == 0 ? by.first : by.second},
+          odd{which == 0 ? by.second : by.first, which == 0 ? by.second : by.first, by.second, by.second}
+    {
+    }
+};
+
+/*
+ * AT_ONCE stages of a tile that is not divided, from number k on, as prefill_multiply_stage. The last products of a
+ * stage are added while the first of the next one run, but for those of the last: the compiler does not follow products
+ * around a loop, and would let none run beside another.
+ */
+template <int KIND, int COLUMNS, int AT_ONCE>
+__device__ __forceinline__ void prefill_multiply_stages(prefill_shared<KIND> &sm,
+                                                        prefill_ring<prefill_stages(KIND)> &ring,
+                                                        prefill_block_scales &scales, const prefill_share &share,
+                                                        int which, int k, bool solo, float (&sum)[128])
+{
+    constexpr int EACH = 128 / COLUMNS, STEPS = 4 * EACH, COUNT = 4 / EACH;
+    const uint32_t full = hopper::shared_address(sm.full), empty = hopper::shared_address(sm.empty);
+    float part[2][32];
+    float2 even = {}, odd = {}; /* of the last quarter of the stage before */
+    uint32_t last = 0;
+#pragma unroll
+    for (int s = 0; s < AT_ONCE; s++, ring.next()) {
+        const float2 block = scales.at(k + s);
+        hopper::barrier_wait(full + 8 * ring.stage, ring.phase);
+        const prefill_factors factors(sm, ring.stage, share, block);
+        const prefill_operands at(sm, ring.stage, share);
+        prefill_start<KIND, COUNT>(part[0], at.tokens, at.weights, 0);
+        if (s > 0) {
+            hopper::mma_wait<1>();
+            prefill_release(last, solo);
+            prefill_promote(sum + 96, part[1], even, odd);
+        }
+        const prefill_quarter_factors by(factors, which);
+#pragma unroll
+        for (int i = 1; i < STEPS; i++) {
+            prefill_start<KIND, COUNT>(part[i % 2], at.tokens, at.weights + 512 * (i / EACH), i % EACH * COUNT);
+            hopper::mma_wait<1>();
+            const int done = (i - 1) / EACH;
+            prefill_promote(sum + 32 * done, part[(i - 1) % 2], by.even[done], by.odd[done]);
+        }
+        last = empty + 8 * ring.stage, even = by.even[3], odd = by.odd[3];
+    }
+    hopper::mma_wait<0>();
+    prefill_release(last, solo);
+    prefill_promote(sum + 96, part[1], even, odd);
+}
+
+/* FP8 blocks. Two stages together are faster only where sums are long. */
 template <int KIND, int COLUMNS>
 __device__ __forceinline__ void prefill_multiply_blocks(const prefill_arguments &p, prefill_shared<KIND> &sm,
                                                         prefill_ring<prefill_stages(KIND)> &ring,
@@ -198,17 +251,13 @@ __device__ __forceinline__ void prefill_multiply_blocks(const prefill_arguments 
         }
         return;
     }
+    constexpr int AT_ONCE = COLUMNS == 128 ? 2 : 1;
+    int k = 0;
 #pragma unroll 1
-    for (int k = 0; k < pieces; k++, ring.next()) {
-        const float2 block = scales.at(k);
-        hopper::barrier_wait(full + 8 * ring.stage, ring.phase);
-        const prefill_factors by(sm, ring.stage, share, block);
-        const prefill_operands at(sm, ring.stage, share);
-        const float2 low_odd = which == 0 ? by.second : by.first, high_even = which == 0 ? by.first : by.second;
-        const float2 even[4] = {by.first, by.first, high_even, high_even};
-        const float2 odd[4] = {low_odd, low_odd, by.second, by.second};
-        prefill_multiply_stage<KIND, COLUMNS, 4>(sum, at, even, odd, empty + 8 * ring.stage, solo);
-    }
+    for (; k + AT_ONCE <= pieces; k += AT_ONCE)
+        prefill_multiply_stages<KIND, COLUMNS, AT_ONCE>(sm, ring, scales, share, which, k, solo, sum);
+    if (k < pieces)
+        prefill_multiply_stages<KIND, COLUMNS, 1>(sm, ring, scales, share, which, k, solo, sum);
 }
 
 /* Weights that are decoded, with scales of tokens. Blocks that decode them have registers for one quarter at a time. */
