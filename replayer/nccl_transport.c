@@ -99,31 +99,45 @@ static lp_status connect_ranks(over_nccl *t, const lp_nccl_id *id, lp_error *err
 
 /* What ranks tell one another when they meet. */
 typedef struct meeting {
-    uint8_t is_good;
-    lp_nccl_id id; /* of rank 0 */
+    uint8_t is_good, has_id;
+    lp_nccl_id id; /* of rank 0, which takes one where its communicator is not good: that starts threads and sockets */
 } meeting;
+
+/* *all_good: whether everybody's communicator is. */
+static lp_status exchange_ids(over_nccl *t, meeting *mine, lp_nccl_id *id, bool *has_id, bool *all_good, lp_error *err)
+{
+    const lp_block *all = NULL;
+    if (mine->has_id)
+        LP_TRY(lp_nccl_check(&t->nccl, t->nccl.ncclGetUniqueId(&mine->id), "get an id for the ranks", err));
+    LP_TRY(t->sockets.gather(t->sockets.context, mine, sizeof *mine, &all, err));
+    *all_good = true;
+    for (int32_t i = 0; i < t->round.world; i++) {
+        if (all[i].bytes != sizeof *mine)
+            return lp_fail(err, LP_E_PEER, "%s sends payloads another way", t->sockets.name(t->sockets.context, i));
+        *all_good = *all_good && *(const uint8_t *)all[i].data == 1;
+    }
+    *has_id = ((const uint8_t *)all[0].data)[offsetof(meeting, has_id)] == 1;
+    memcpy(id, (const uint8_t *)all[0].data + offsetof(meeting, id), sizeof *id);
+    return LP_OK;
+}
 
 /* One communicator serves as long as the ranks stay the same and nothing fails: all say whether theirs is good. */
 static lp_status meet(over_nccl *t, lp_error *err)
 {
-    meeting mine;
-    const lp_block *all = NULL;
     const uint64_t key = key_of(t);
+    lp_nccl_id id;
+    bool has_id, all_good;
+    meeting mine;
     memset(&mine, 0, sizeof mine);
     mine.is_good = t->comm != NULL && t->key == key;
-    if (t->round.rank == 0)
-        LP_TRY(lp_nccl_check(&t->nccl, t->nccl.ncclGetUniqueId(&mine.id), "get an id for the ranks", err));
-    LP_TRY(t->sockets.gather(t->sockets.context, &mine, sizeof mine, &all, err));
-    bool is_good = true;
-    for (int32_t i = 0; i < t->round.world; i++) {
-        if (all[i].bytes != sizeof mine)
-            return lp_fail(err, LP_E_PEER, "%s sends payloads another way", t->sockets.name(t->sockets.context, i));
-        is_good = is_good && *(const uint8_t *)all[i].data == 1;
-    }
-    if (is_good)
+    mine.has_id = t->round.rank == 0 && mine.is_good == 0;
+    LP_TRY(exchange_ids(t, &mine, &id, &has_id, &all_good, err));
+    if (all_good)
         return LP_OK;
-    lp_nccl_id id;
-    memcpy(&id, (const uint8_t *)all[0].data + offsetof(meeting, id), sizeof id);
+    if (!has_id) { /* another rank's is not good */
+        mine.has_id = t->round.rank == 0;
+        LP_TRY(exchange_ids(t, &mine, &id, &has_id, &all_good, err));
+    }
     drop_comm(t);
     LP_TRY(connect_ranks(t, &id, err));
     t->key = key;

@@ -25,6 +25,7 @@ typedef struct fake_stream {
 typedef void (*fake_fail_at)(long n);
 typedef long (*fake_calls)(void); /* so far */
 typedef long (*fake_open)(void);  /* communicators that were neither aborted nor destroyed */
+typedef long (*fake_ids)(void);   /* ids that were handed out */
 /* Whether two ranks connect with their first message: until both have come to it, starting it is in progress. */
 typedef void (*fake_connects)(bool yes);
 typedef void (*fake_flip)(long n); /* the n-th message that is copied from now on arrives with a flipped bit */

@@ -206,12 +206,17 @@ static void epochs_by_nccl_equal_a_load(void **state)
     memcpy(&fail_at, &symbol, sizeof fail_at);
     symbol = entry("fakeOpen");
     memcpy(&open_comms, &symbol, sizeof open_comms);
+    fake_ids ids;
+    symbol = entry("fakeIds");
+    memcpy(&ids, &symbol, sizeof ids);
     lp_checkpoint *c = make_model();
     lp_trace *t = record_layout(c, 1, RECEIVERS, false);
     payload data = make_payload(c, 1);
     device_fails_at = 0;
     fail_at(0);
+    const long before = ids();
     run_world(t, &data, 3); /* one communicator for all three */
+    assert_int_equal(ids() - before, 1);
     assert_loaded(t, &data);
     free_members();
     assert_int_equal(open_comms(), 0);

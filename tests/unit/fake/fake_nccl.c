@@ -61,6 +61,7 @@ static _Thread_local int group_count;
 EXPORT void fakeFailAt(long n);
 EXPORT long fakeCalls(void);
 EXPORT long fakeOpen(void);
+EXPORT long fakeIds(void);
 EXPORT void fakeFlip(long n);
 EXPORT void fakeConnects(bool yes);
 EXPORT int ncclGetVersion(int *version);
@@ -98,6 +99,11 @@ long fakeCalls(void)
 long fakeOpen(void)
 {
     return open_count;
+}
+
+long fakeIds(void)
+{
+    return world_count;
 }
 
 void fakeConnects(bool yes)
