@@ -21,37 +21,39 @@ extern "C" {
 /* What the ranks want of a name; a byte for each in memory of the device. */
 enum { LP_CHANGE_READ = 1 /* somebody reads it */, LP_CHANGE_WHOLE = 2 /* changed or not, all of it */ };
 
-/* A state of lp_change_compare.end. */
-enum { LP_CHANGE_END_KNOWN = 2 };
+/* Where the record of a stretch lies in its frame. */
+typedef struct lp_change_place {
+    uint32_t begin, bytes; /* 0 bytes: nothing changed */
+} lp_change_place;
 
+/* At most LP_CHANGE_STRETCH bytes. */
 typedef struct lp_change_stretch {
     const void *from; /* senders: the weights */
-    void *shadow;     /* senders: a multiple of 16 */
+    void *shadow;     /* senders: a multiple of 16, and so much is there; best of 32 */
     int64_t off;      /* in the tensor, bytes */
     uint32_t name, elements, elem;
     uint32_t first_target, targets; /* receivers */
     uint32_t unused;                /* by the device */
 } lp_change_stretch;
 
-/* As many stretches of the share as a window has, the next ones in order: windows with the same `out` may be compared
- * at the same time, and when all of them are done so are all of their stretches. */
+/* Stretches [first, first + count) of the share, into a frame; other calls may be filling it at the same time. Records
+ * come in any order. */
 typedef struct lp_change_compare {
     const lp_change_stretch *stretch; /* of the whole share */
     const uint8_t *flags;             /* by name; NULL: the shadow alone is brought up to date */
-    uint64_t *end;                    /* by stretch: 4 times the end of its record in the stream of all records, and a
-                                       * state below that; zeros before the first window */
-    uint32_t *ticket;                 /* zero before the first window */
-    uint32_t count;
-    uint8_t *out;      /* where byte 0 of the stream of all records would be */
+    lp_change_place *place;           /* by stretch */
+    uint32_t first, count;
+    uint64_t *used; /* counts bytes of records; `base` is that of byte 0 of the frame */
+    uint64_t base;
+    uint8_t *out;      /* the frame */
     bool writes_whole; /* the shadow holds nothing yet */
 } lp_change_compare;
 
 /* The table of a frame that holds the records of stretches [first, first + count). */
 typedef struct lp_change_table {
-    const uint64_t *end; /* as above */
+    const lp_change_place *place; /* of the whole share */
     uint32_t first, count;
-    uint64_t base; /* end of the records before the frame, in the stream of all */
-    void *out;     /* a multiple of 4 */
+    void *out; /* a multiple of 4 */
 } lp_change_table;
 
 /* Where bytes of a tensor go: `run` bytes at lo, and from there in steps. */

@@ -16,7 +16,8 @@
 
 enum {
     LP_CHANGE_HEAD = 24,
-    LP_CHANGE_ELEMENTS = 65536 /* most elements of a stretch: places are 16 bits */
+    LP_CHANGE_ELEMENTS = 65536, /* most elements of a record: places are 16 bits */
+    LP_CHANGE_STRETCH = 16384   /* most bytes of a stretch: what blocks of a device keep in shared memory */
 };
 
 typedef enum lp_change_form {

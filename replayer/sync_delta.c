@@ -57,6 +57,8 @@ static lp_status take_shadow(lp_sync *s, const lp_sync_source *source, lp_error 
 
 /* ---- senders ---- */
 
+enum { AT_ONCE = 512 << 10 /* bytes that are read: sources are files, too */ };
+
 typedef struct comparison {
     lp_sync *s;
     const lp_sync_source *source;
@@ -65,11 +67,11 @@ typedef struct comparison {
     int64_t base;           /* bytes of the shadow before that */
     int64_t number;         /* stretches before that */
     int64_t left;           /* of the window */
-    uint8_t *fresh;         /* rule.stretch bytes */
+    uint8_t *fresh;         /* AT_ONCE bytes */
     uint8_t *ahead;         /* the frame that is sent next */
     int64_t used;           /* bytes of records in it */
-    uint32_t *end;          /* of the records of its stretches */
-    int64_t first, ends, end_capacity;
+    lp_change_place *place; /* of the records of its stretches */
+    int64_t first, places, place_capacity;
 } comparison;
 
 bool lp_delta_is_whole(const lp_sync *s, uint32_t name)
@@ -88,13 +90,13 @@ bool lp_delta_is_read(const lp_sync *s, uint32_t name)
     return false;
 }
 
-static lp_status end_stretch(comparison *c, lp_error *err)
+static lp_status end_stretch(comparison *c, int64_t begin, lp_error *err)
 {
-    void *items = c->end;
-    if (!lp_grow(c->s->alloc, &items, &c->end_capacity, c->ends + 1, sizeof *c->end))
+    void *items = c->place;
+    if (!lp_grow(c->s->alloc, &items, &c->place_capacity, c->places + 1, sizeof *c->place))
         return lp_fail_memory(err);
-    c->end = items;
-    c->end[c->ends++] = (uint32_t)c->used;
+    c->place = items;
+    c->place[c->places++] = (lp_change_place){(uint32_t)begin, (uint32_t)(c->used - begin)};
     c->number++;
     return LP_OK;
 }
@@ -106,29 +108,33 @@ static lp_status compare_bytes(comparison *c, uint32_t name, int elem, int64_t l
     lp_sync *s = c->s;
     uint8_t *was = s->shadow->bytes + c->base;
     const bool whole = bytes == 0 || !s->shadow->is_filled || lp_delta_is_whole(s, name);
+    const int64_t begin = c->used;
     if (lp_delta_is_read(s, name))
         c->used += lp_change_put(name, lo, elem, bytes / elem, was, c->fresh + from, whole, c->ahead + c->used);
     memcpy(was, c->fresh + from, (size_t)bytes);
     c->base += bytes;
     c->left -= lp_delta_room(bytes);
-    return end_stretch(c, err);
+    return end_stretch(c, begin, err);
 }
 
-/* A part of a long run. */
-static lp_status compare_part(comparison *c, const lp_piece *p, int elem, lp_error *err)
+/* As many stretches of a long run as fit, read at once; the next one does. */
+static lp_status compare_parts(comparison *c, const lp_piece *p, int elem, lp_error *err)
 {
-    const int64_t most = lp_delta_most(&c->rule, elem);
-    const int64_t bytes = p->run - c->at < most ? p->run - c->at : most, lo = p->lo + c->run * p->stride + c->at;
+    const int64_t most = lp_delta_most(&c->rule, elem), in_window = c->left / lp_delta_room(most) * most;
+    const int64_t fit = in_window < AT_ONCE / most * most ? in_window : AT_ONCE / most * most, left = p->run - c->at;
+    const int64_t bytes = left < most || left < fit ? left : fit, lo = p->lo + c->run * p->stride + c->at;
     if (bytes > 0)
         LP_TRY(c->source->read(c->source->context, p->name, lo, bytes, 0, 1, c->fresh, err));
+    for (int64_t at = 0; at < bytes || at == 0; at += most)
+        LP_TRY(compare_bytes(c, p->name, elem, lo + at, at, bytes - at < most ? bytes - at : most, err));
     c->at += bytes;
-    return compare_bytes(c, p->name, elem, lo, 0, bytes, err);
+    return LP_OK;
 }
 
 /* As many short runs as fit, read at once. */
 static lp_status compare_runs(comparison *c, const lp_piece *p, int elem, lp_error *err)
 {
-    const int64_t in_window = c->left / lp_delta_room(p->run), at_once = c->rule.stretch / p->run;
+    const int64_t in_window = c->left / lp_delta_room(p->run), at_once = AT_ONCE / p->run;
     const int64_t fit = in_window < at_once ? in_window : at_once, left = p->count - c->run;
     const int64_t runs = fit < left ? fit : left, lo = p->lo + c->run * p->stride;
     LP_TRY(c->source->read(c->source->context, p->name, lo, p->run, runs > 1 ? p->stride : 0, runs, c->fresh, err));
@@ -154,7 +160,7 @@ static lp_status compare_next(comparison *c, lp_error *err)
     if (has_short_runs(c, p, elem)) {
         LP_TRY(compare_runs(c, p, elem, err));
     } else {
-        LP_TRY(compare_part(c, p, elem, err));
+        LP_TRY(compare_parts(c, p, elem, err));
         if (c->at == p->run) {
             c->at = 0;
             c->run++;
@@ -179,14 +185,14 @@ static bool is_window_over(const comparison *c)
 /* Fills c->ahead; *bytes -1: there is nothing left. */
 static lp_status next_frame(comparison *c, int64_t *bytes, lp_error *err)
 {
-    c->used = c->ends = 0;
+    c->used = c->places = 0;
     while (c->piece < c->s->shadow->share.count) {
         if (is_window_over(c)) {
             if (c->used == 0) { /* what did not change before a frame is not in it */
                 c->first = c->number;
-                c->ends = 0;
+                c->places = 0;
             }
-            if (lp_delta_is_full(&c->rule, c->used, c->ends))
+            if (lp_delta_is_full(&c->rule, c->used, c->places))
                 break;
             c->left = c->rule.window;
         }
@@ -198,8 +204,8 @@ static lp_status next_frame(comparison *c, int64_t *bytes, lp_error *err)
         return LP_OK;
     if (c->number > UINT32_MAX / 2)
         return lp_fail(err, LP_E_LIMIT, "the weights of a sender lie in too many parts to be compared");
-    lp_delta_put_table(c->ahead + c->used, c->end, (uint32_t)c->first, (uint32_t)c->ends);
-    *bytes = lp_delta_frame_bytes(c->used, c->ends);
+    lp_delta_put_table(c->ahead + c->used, c->place, (uint32_t)c->first, (uint32_t)c->places);
+    *bytes = lp_delta_frame_bytes(c->used, c->places);
     return LP_OK;
 }
 
@@ -265,13 +271,13 @@ static lp_status send_from_host(lp_sync *s, const lp_sync_source *source, const 
     comparison c = {.s = s, .source = source, .rule = lp_delta_rule_of(s->bucket, s->shadow->share.bytes)};
     if (peers == 0)
         return fill_shadow(s, source, err);
-    c.fresh = lp_allocate(s->alloc, (size_t)c.rule.stretch);
+    c.fresh = lp_allocate(s->alloc, AT_ONCE);
     c.ahead = lp_allocate(s->alloc, (size_t)s->bucket);
     const lp_status status =
         c.fresh == NULL || c.ahead == NULL ? lp_fail_memory(err) : send_changes(&c, peer, peers, err);
     lp_release(s->alloc, c.fresh);
     lp_release(s->alloc, c.ahead);
-    lp_release(s->alloc, c.end);
+    lp_release(s->alloc, c.place);
     return status;
 }
 

@@ -2,11 +2,11 @@
 /*
  * What delta epochs share: where frames end, how they are read, the stretches of a share. Private to the replayer.
  *
- * A share is compared stretch by stretch, runs of its pieces cut into at most LP_CHANGE_ELEMENTS elements. Stretches
+ * A share is compared stretch by stretch, runs of its pieces cut at LP_CHANGE_STRETCH bytes. Stretches
  * make up windows, the unit in which a device compares; a frame is the records (sync_change.h) of whole windows, as
- * many as fit whatever changed in the next one. Behind the records of a frame stand the ends of those of all of its
- * stretches (32 bits each), the number of its first stretch, and how many they are: so that each can be found without
- * the ones before it. Hosts and devices make the same frames.
+ * many as fit whatever changed in the next one. Behind the records of a frame stand the places of those of all of its
+ * stretches (where each begins and its bytes, 32 bits each), the number of its first stretch, and how many they are.
+ * Records of a device come in the order in which they were found.
  */
 #ifndef LOADPLAN_SYNC_DELTA_H
 #define LOADPLAN_SYNC_DELTA_H
@@ -37,22 +37,23 @@ static inline int64_t lp_delta_most(const lp_delta_rule *r, int elem)
 /* What a stretch takes of its window. */
 static inline int64_t lp_delta_room(int64_t bytes)
 {
-    return lp_change_most(bytes) + 4;
-}
-
-/* Whether no window goes into a frame any more that holds so many bytes of records of `count` stretches. */
-static inline bool lp_delta_is_full(const lp_delta_rule *r, int64_t records, int64_t count)
-{
-    return count >= r->reach || records + 4 * count + 8 + r->window > r->bucket;
+    return lp_change_most(bytes) + (int64_t)sizeof(lp_change_place);
 }
 
 static inline int64_t lp_delta_frame_bytes(int64_t records, int64_t count)
 {
-    return records + 4 * count + 8;
+    return records + (count + 1) * (int64_t)sizeof(lp_change_place);
+}
+
+/* Whether no window goes into a frame any more that holds so many bytes of records of `count` stretches: one that would
+ * not fit whatever changed in it, or is left to the next frame, which is compared while this one is on its way. */
+static inline bool lp_delta_is_full(const lp_delta_rule *r, int64_t records, int64_t count)
+{
+    return count >= r->reach || lp_delta_frame_bytes(records, count) + r->window > r->bucket;
 }
 
 /* Writes what stands behind the records. */
-void lp_delta_put_table(uint8_t *out, const uint32_t *end, uint32_t first, uint32_t count);
+void lp_delta_put_table(uint8_t *out, const lp_change_place *place, uint32_t first, uint32_t count);
 
 /* Reads a frame and calls `write` for each change (lp_change_get). LP_E_CORRUPT; the calls before it stand. */
 lp_status lp_delta_get_frame(const uint8_t *data, int64_t bytes, const lp_checkpoint *catalogue, lp_change_write write,
@@ -92,13 +93,13 @@ bool lp_delta_is_whole(const lp_sync *s, uint32_t name);
  * first frame of each is empty, and says how long its second one is. */
 int32_t lp_delta_turn(const int64_t *next, int32_t senders, int32_t last);
 
-/* ---- sync_delta_out.c: senders whose weights and shadow lie on a device ---- */
+/* ---- sync_delta_shadow.c, sync_delta_out.c: senders whose weights and shadow lie on a device ---- */
 
-/* Whether this sender compares on the device. */
-bool lp_delta_is_on_device(const lp_sync *s, const lp_sync_source *source);
 /* The shadow of s->shadow->share on the device. */
 lp_status lp_device_shadow_open(lp_sync *s, lp_error *err);
 void lp_device_shadow_close(struct lp_device_shadow *d);
+/* Whether this sender compares on the device. */
+bool lp_delta_is_on_device(const lp_sync *s, const lp_sync_source *source);
 /* peers 0: the shadow alone is brought up to date. */
 lp_status lp_device_shadow_send(lp_sync *s, const lp_sync_source *source, const int32_t *peer, int32_t peers,
                                 lp_error *err);

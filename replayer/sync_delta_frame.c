@@ -4,12 +4,12 @@
 
 #include "replayer/transport_wire.h"
 
-enum { TAIL = 8, ENTRY = 4, WINDOWS = 16 /* in a frame that is full */ };
+enum { TAIL = 8, ENTRY = 8, WINDOWS = 16 /* in a frame that is full */ };
 enum { FRAMES = 16 /* of an epoch, where elements are bytes */, LEAST = 16 /* stretches */ };
 
 lp_delta_rule lp_delta_rule_of(int64_t bucket, int64_t share)
 {
-    const int64_t most = (int64_t)LP_CHANGE_ELEMENTS * 8, room = bucket - TAIL - ENTRY - LP_CHANGE_HEAD - 7;
+    const int64_t most = LP_CHANGE_STRETCH, room = bucket - TAIL - ENTRY - LP_CHANGE_HEAD - 7;
     lp_delta_rule r = {.bucket = bucket < 1 << 30 ? bucket : 1 << 30, .stretch = (room < most ? room : most) / 64 * 64};
     const int64_t one = lp_delta_room(r.stretch);
     r.window = r.bucket / WINDOWS > one ? r.bucket / WINDOWS : one;
@@ -18,38 +18,44 @@ lp_delta_rule lp_delta_rule_of(int64_t bucket, int64_t share)
     return r;
 }
 
-void lp_delta_put_table(uint8_t *out, const uint32_t *end, uint32_t first, uint32_t count)
+static void put_entry(uint8_t *out, uint32_t a, uint32_t b)
+{
+    lp_wire_put_u32(out, a);
+    lp_wire_put_u32(out + 4, b);
+}
+
+void lp_delta_put_table(uint8_t *out, const lp_change_place *place, uint32_t first, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++)
-        lp_wire_put_u32(out + (size_t)ENTRY * i, end[i]);
-    lp_wire_put_u32(out + (size_t)ENTRY * count, first);
-    lp_wire_put_u32(out + (size_t)ENTRY * count + ENTRY, count);
+        put_entry(out + (size_t)ENTRY * i, place[i].begin, place[i].bytes);
+    put_entry(out + (size_t)ENTRY * count, first, count);
 }
 
 static lp_status corrupt(lp_error *err)
 {
-    return lp_fail(err, LP_E_CORRUPT, "changes that came are damaged: their ends are not in order");
+    return lp_fail(err, LP_E_CORRUPT, "changes that came are damaged: their places do not fit");
 }
 
 lp_status lp_delta_get_frame(const uint8_t *data, int64_t bytes, const lp_checkpoint *catalogue, lp_change_write write,
                              void *context, lp_error *err)
 {
-    const int64_t count = bytes < TAIL ? -1 : (int64_t)lp_wire_get_u32(data + bytes - ENTRY);
+    const int64_t count = bytes < TAIL ? -1 : (int64_t)lp_wire_get_u32(data + bytes - 4);
     if (count < 0 || count > (bytes - TAIL) / ENTRY)
         return corrupt(err);
     const int64_t records = bytes - TAIL - ENTRY * count;
-    int64_t at = 0;
+    int64_t all = 0;
     for (int64_t i = 0; i < count; i++) {
-        const int64_t end = lp_wire_get_u32(data + records + ENTRY * i);
+        const int64_t begin = lp_wire_get_u32(data + records + ENTRY * i),
+                      size = lp_wire_get_u32(data + records + ENTRY * i + 4);
         int64_t used = 0;
-        if (end < at || end > records)
+        if (size == 0)
+            continue;
+        if (begin > records || size > records - begin)
             return corrupt(err);
-        if (end > at) {
-            LP_TRY(lp_change_get(data + at, end - at, catalogue, write, context, &used, err));
-            if (used != end - at)
-                return corrupt(err);
-        }
-        at = end;
+        LP_TRY(lp_change_get(data + begin, size, catalogue, write, context, &used, err));
+        if (used != size)
+            return corrupt(err);
+        all += size;
     }
-    return at == records ? LP_OK : corrupt(err);
+    return all == records ? LP_OK : corrupt(err);
 }

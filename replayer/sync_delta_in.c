@@ -201,8 +201,9 @@ static lp_status read_table(const struct lp_applier *a, const sender_list *x, co
                  "copy from the device", err));
     *first = lp_wire_get_u32(tail);
     *count = lp_wire_get_u32(tail + 4);
-    if (*count > (bytes - (int64_t)sizeof tail) / 4 || *first > x->list.count || *count > x->list.count - *first)
-        return lp_fail(err, LP_E_CORRUPT, "changes that came are damaged: their ends are not in order");
+    if (*count > (bytes - (int64_t)sizeof tail) / (int64_t)sizeof(lp_change_place) || *first > x->list.count ||
+        *count > x->list.count - *first)
+        return lp_fail(err, LP_E_CORRUPT, "changes that came are damaged: their places do not fit");
     return LP_OK;
 }
 
@@ -210,23 +211,22 @@ static lp_status read_table(const struct lp_applier *a, const sender_list *x, co
 static lp_status push_whole(const struct lp_applier *a, const sender_list *x, const lp_sync_sink *sink,
                             const uint8_t *bucket, const lp_change_apply *work, lp_error *err)
 {
-    const int64_t records = work->bytes - 8 - 4 * (int64_t)work->count;
-    uint8_t *table = lp_allocate(a->alloc, 4 * (size_t)work->count + 1);
-    lp_status status = table == NULL
-                           ? lp_fail_memory(err)
-                           : check(a, a->device->fetch(a->context, table, bucket + records, 4 * (int64_t)work->count),
-                                   "copy from the device", err);
-    int64_t at = 0;
+    const int64_t table_bytes = (int64_t)sizeof(lp_change_place) * work->count, records = work->bytes - 8 - table_bytes;
+    uint8_t *table = lp_allocate(a->alloc, (size_t)table_bytes + 1);
+    lp_status status = table == NULL ? lp_fail_memory(err)
+                                     : check(a, a->device->fetch(a->context, table, bucket + records, table_bytes),
+                                             "copy from the device", err);
     for (uint32_t i = 0; i < work->count && status == LP_OK; i++) {
         const lp_change_stretch *stretch = &x->list.stretch[work->first + i];
-        const int64_t end = lp_wire_get_u32(table + (size_t)4 * i), all = (int64_t)stretch->elements * stretch->elem;
+        const uint8_t *entry = table + sizeof(lp_change_place) * i;
+        const int64_t begin = lp_wire_get_u32(entry), bytes = lp_wire_get_u32(entry + 4);
+        const int64_t all = (int64_t)stretch->elements * stretch->elem;
         const lp_piece piece = {.name = stretch->name, .lo = stretch->off, .run = all, .count = 1};
-        if ((a->name_flags[stretch->name] & LP_CHANGE_WHOLE) != 0) {
-            status = end - at == lp_change_most(all) && end <= records
-                         ? sink->pieces(sink->context, &piece, 1, bucket + at + LP_CHANGE_HEAD, err)
-                         : lp_fail(err, LP_E_CORRUPT, "changes came where the whole of a tensor was due");
-        }
-        at = end;
+        if ((a->name_flags[stretch->name] & LP_CHANGE_WHOLE) == 0)
+            continue;
+        status = bytes == lp_change_most(all) && begin <= records && bytes <= records - begin
+                     ? sink->pieces(sink->context, &piece, 1, bucket + begin + LP_CHANGE_HEAD, err)
+                     : lp_fail(err, LP_E_CORRUPT, "changes came where the whole of a tensor was due");
     }
     lp_release(a->alloc, table);
     return status;

@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-enum { STRETCHES = 400, NAMES = 16 };
+enum { STRETCHES = 2000, NAMES = 16 }; /* several for each block of a device */
 
 typedef struct problem {
     lp_change_stretch stretch[STRETCHES]; /* pointers of the device */
@@ -19,13 +19,14 @@ typedef struct problem {
     uint8_t flags[NAMES];
     uint8_t *was, *is; /* host: all shadows, all weights */
     uint8_t *want;     /* host: all records */
-    uint32_t want_end[STRETCHES];
+    lp_change_place want_place[STRETCHES], have_place[STRETCHES];
     int64_t want_bytes;
     uint8_t *weights, *shadow, *out; /* device */
     lp_change_stretch *list;
     uint8_t *flags_there;
-    uint64_t *end;
-    uint32_t *ticket;
+    lp_change_place *place;
+    uint64_t *used;
+    uint32_t *damage;
     uint64_t random;
 } problem;
 
@@ -74,17 +75,18 @@ static void change(uint8_t *is, const lp_change_stretch *s)
     }
 }
 
-static uint32_t draw_elements(void)
+static uint32_t draw_elements(uint32_t elem)
 {
+    const uint32_t most = LP_CHANGE_STRETCH / elem;
     switch (draw(4)) {
     case 0:
         return (uint32_t)draw(70);
     case 1:
-        return (uint32_t)draw(5000);
+        return (uint32_t)draw(most / 4 + 1);
     case 2:
-        return LP_CHANGE_ELEMENTS;
+        return most;
     default:
-        return (uint32_t)draw(LP_CHANGE_ELEMENTS + 1);
+        return (uint32_t)draw(most + 1);
     }
 }
 
@@ -96,7 +98,7 @@ static void make_problem(void)
     for (int i = 0; i < STRETCHES; i++) {
         lp_change_stretch *s = &p.stretch[i];
         s->elem = 1u << draw(4);
-        s->elements = draw_elements();
+        s->elements = draw_elements(s->elem);
         s->name = (uint32_t)draw(NAMES);
         s->off = (int64_t)(draw(1ull << 40) * s->elem);
         weights += draw(3) == 0 ? (int64_t)draw(16) : (16 - weights % 16) % 16;
@@ -128,10 +130,10 @@ static void make_problem(void)
     CUDA(cudaMemcpy(p.list, p.stretch, sizeof p.stretch, cudaMemcpyHostToDevice));
     CUDA(cudaMalloc((void **)&p.flags_there, NAMES));
     CUDA(cudaMemcpy(p.flags_there, p.flags, NAMES, cudaMemcpyHostToDevice));
-    CUDA(cudaMalloc((void **)&p.end, STRETCHES * sizeof *p.end));
-    CUDA(cudaMemset(p.end, 0, STRETCHES * sizeof *p.end));
-    CUDA(cudaMalloc((void **)&p.ticket, sizeof *p.ticket));
-    CUDA(cudaMemset(p.ticket, 0, sizeof *p.ticket));
+    CUDA(cudaMalloc((void **)&p.place, sizeof p.want_place));
+    CUDA(cudaMalloc((void **)&p.used, sizeof *p.used));
+    CUDA(cudaMemset(p.used, 0, sizeof *p.used));
+    CUDA(cudaMalloc((void **)&p.damage, sizeof *p.damage));
 }
 
 static void free_problem(void)
@@ -141,8 +143,9 @@ static void free_problem(void)
     CUDA(cudaFree(p.out));
     CUDA(cudaFree(p.list));
     CUDA(cudaFree(p.flags_there));
-    CUDA(cudaFree(p.end));
-    CUDA(cudaFree(p.ticket));
+    CUDA(cudaFree(p.place));
+    CUDA(cudaFree(p.used));
+    CUDA(cudaFree(p.damage));
     free(p.is);
     free(p.was);
     free(p.want);
@@ -156,59 +159,70 @@ static void find_on_host(bool writes_whole)
     for (int i = 0; i < STRETCHES; i++) {
         const lp_change_stretch *s = &p.stretch[i];
         const bool whole = writes_whole || (p.flags[s->name] & LP_CHANGE_WHOLE) != 0 || s->elements == 0;
+        const int64_t begin = p.want_bytes;
         if ((p.flags[s->name] & LP_CHANGE_READ) != 0)
             p.want_bytes += lp_change_put(s->name, s->off, (int)s->elem, s->elements, p.was + p.shadow_at[i],
                                           p.is + p.at[i], whole, p.want + p.want_bytes);
-        p.want_end[i] = (uint32_t)p.want_bytes;
+        p.want_place[i] = (lp_change_place){(uint32_t)begin, (uint32_t)(p.want_bytes - begin)};
     }
 }
 
 static void find_on_device(bool writes_whole)
 {
     for (uint32_t first = 0; first < STRETCHES;) {
-        const uint32_t left = STRETCHES - first, count = 1 + (uint32_t)draw(left < 150 ? left : 150);
+        const uint32_t left = STRETCHES - first, most = draw(3) == 0 ? left : 150;
+        const uint32_t count = 1 + (uint32_t)draw(left < most ? left : most);
         const lp_change_compare c = {.stretch = p.list,
                                      .flags = p.flags_there,
-                                     .end = p.end,
-                                     .ticket = p.ticket,
+                                     .place = p.place,
+                                     .first = first,
+                                     .used = p.used,
                                      .count = count,
                                      .out = p.out,
                                      .writes_whole = writes_whole};
         CUDA(lp_device_change_compare(&c, NULL));
         first += count;
     }
-    const lp_change_table t = {.end = p.end, .count = STRETCHES, .out = p.out + p.want_bytes};
+    const lp_change_table t = {.place = p.place, .count = STRETCHES, .out = p.out + p.want_bytes};
     CUDA(lp_device_change_table(&t, NULL));
     CUDA(cudaDeviceSynchronize());
 }
 
+/* Records come in any order, one behind the other. */
 static void check_records(void)
 {
-    static uint64_t end[STRETCHES];
-    static uint32_t table[STRETCHES + 2];
-    CUDA(cudaMemcpy(end, p.end, sizeof end, cudaMemcpyDeviceToHost));
-    for (int i = 0; i < STRETCHES; i++)
-        CHECK(end[i] == (4ull * p.want_end[i] | 2), "stretch %d of %u elements of %u ends at %llu, not %u", i,
-              p.stretch[i].elements, p.stretch[i].elem, (unsigned long long)(end[i] >> 2), p.want_end[i]);
+    static uint32_t table[2 * STRETCHES + 2];
+    uint64_t used;
+    int64_t all = 0;
+    CUDA(cudaMemcpy(p.have_place, p.place, sizeof p.have_place, cudaMemcpyDeviceToHost));
+    CUDA(cudaMemcpy(&used, p.used, sizeof used, cudaMemcpyDeviceToHost));
+    CHECK((int64_t)used == p.want_bytes, "%llu bytes of records, not %lld", (unsigned long long)used,
+          (long long)p.want_bytes);
     uint8_t *have = malloc((size_t)p.want_bytes + 1);
     CHECK(have != NULL, "no memory");
     CUDA(cudaMemcpy(have, p.out, (size_t)p.want_bytes, cudaMemcpyDeviceToHost));
     for (int i = 0; i < STRETCHES; i++) {
-        const uint32_t from = i > 0 ? p.want_end[i - 1] : 0;
-        for (uint32_t b = from; b < p.want_end[i]; b++)
-            CHECK(have[b] == p.want[b], "stretch %d of %u elements of %u, form %u: byte %u is %02x, not %02x", i,
-                  p.stretch[i].elements, p.stretch[i].elem, p.want[from + 4], b - from, have[b], p.want[b]);
+        const lp_change_place is = p.have_place[i], want = p.want_place[i];
+        CHECK(is.bytes == want.bytes && (int64_t)is.begin + is.bytes <= p.want_bytes,
+              "stretch %d of %u elements of %u: %u bytes at %u, not %u", i, p.stretch[i].elements, p.stretch[i].elem,
+              is.bytes, is.begin, want.bytes);
+        for (uint32_t b = 0; b < want.bytes; b++)
+            CHECK(have[is.begin + b] == p.want[want.begin + b],
+                  "stretch %d of %u elements of %u, form %u: byte %u is %02x, not %02x", i, p.stretch[i].elements,
+                  p.stretch[i].elem, p.want[want.begin + 4], b, have[is.begin + b], p.want[want.begin + b]);
+        all += is.bytes;
     }
     free(have);
+    CHECK(all == p.want_bytes, "records have %lld bytes", (long long)all);
     CUDA(cudaMemcpy(table, p.out + p.want_bytes, sizeof table, cudaMemcpyDeviceToHost));
-    CHECK(memcmp(table, p.want_end, sizeof p.want_end) == 0 && table[STRETCHES] == 0 &&
-              table[STRETCHES + 1] == STRETCHES,
+    CHECK(memcmp(table, p.have_place, sizeof p.have_place) == 0 && table[2 * STRETCHES] == 0 &&
+              table[2 * STRETCHES + 1] == STRETCHES,
           "the table differs");
 }
 
 static void check_shadow(void)
 {
-    static uint8_t have[LP_CHANGE_ELEMENTS * 8];
+    static uint8_t have[LP_CHANGE_STRETCH];
     for (int i = 0; i < STRETCHES; i++) {
         const size_t bytes = (size_t)p.stretch[i].elements * p.stretch[i].elem;
         CUDA(cudaMemcpy(have, p.shadow + p.shadow_at[i], bytes, cudaMemcpyDeviceToHost));
@@ -276,23 +290,23 @@ static void check_apply(bool is_damaged)
     CUDA(cudaMalloc((void **)&targets_there, sizeof target));
     CUDA(cudaMemcpy(targets_there, target, sizeof target, cudaMemcpyHostToDevice));
     CUDA(cudaMemcpy(p.list, list, sizeof list, cudaMemcpyHostToDevice));
-    CUDA(cudaMemset(p.ticket, 0, sizeof *p.ticket));
+    CUDA(cudaMemset(p.damage, 0, sizeof *p.damage));
     if (is_damaged) { /* every head says another form */
         for (int i = 0; i < STRETCHES; i++)
-            if (p.want_end[i] > (i > 0 ? p.want_end[i - 1] : 0)) {
+            if (p.have_place[i].bytes > 0) {
                 const uint8_t form = 77;
-                CUDA(cudaMemcpy(p.out + (i > 0 ? p.want_end[i - 1] : 0) + 4, &form, 1, cudaMemcpyHostToDevice));
+                CUDA(cudaMemcpy(p.out + p.have_place[i].begin + 4, &form, 1, cudaMemcpyHostToDevice));
             }
     }
     const lp_change_apply a = {.frame = p.out,
-                               .bytes = p.want_bytes + 4 * STRETCHES + 8,
+                               .bytes = p.want_bytes + 8 * STRETCHES + 8,
                                .count = STRETCHES,
                                .stretch = p.list,
                                .target = targets_there,
                                .flags = p.flags_there,
-                               .damage = p.ticket};
+                               .damage = p.damage};
     CUDA(lp_device_change_apply(&a, NULL));
-    CUDA(cudaMemcpy(&damage, p.ticket, sizeof damage, cudaMemcpyDeviceToHost));
+    CUDA(cudaMemcpy(&damage, p.damage, sizeof damage, cudaMemcpyDeviceToHost));
     CUDA(cudaMemcpy(have, base, (size_t)bytes, cudaMemcpyDeviceToHost));
     CHECK(damage == (is_damaged ? 1u : 0u), "damage is %u", damage);
     for (int i = 0; i < STRETCHES; i++)

@@ -14,20 +14,21 @@
 static inline void fake_compare(const lp_change_compare *c)
 {
     for (uint32_t n = 0; n < c->count; n++) {
-        const uint32_t i = (*c->ticket)++; /* of whichever window */
+        const uint32_t i = c->first + n;
         const lp_change_stretch *s = &c->stretch[i];
         const size_t bytes = (size_t)s->elements * s->elem;
         const int flags = c->flags == NULL ? 0 : c->flags[s->name];
         const bool whole = c->writes_whole || s->elements == 0 || (flags & LP_CHANGE_WHOLE) != 0;
-        if ((uintptr_t)s->shadow % 16 != 0)
+        if ((uintptr_t)s->shadow % 16 != 0 || bytes > LP_CHANGE_STRETCH)
             abort();
         if (c->flags != NULL) {
-            const uint64_t at = i > 0 ? c->end[i - 1] >> 2 : 0;
+            const uint64_t at = *c->used - c->base;
             const int64_t written =
                 (flags & LP_CHANGE_READ) == 0
                     ? 0
                     : lp_change_put(s->name, s->off, (int)s->elem, s->elements, s->shadow, s->from, whole, c->out + at);
-            c->end[i] = (at + (uint64_t)written) << 2 | 2;
+            c->place[i] = (lp_change_place){(uint32_t)at, (uint32_t)written};
+            *c->used += (uint64_t)written;
         }
         if (bytes > 0)
             memcpy(s->shadow, s->from, bytes);
@@ -51,10 +52,12 @@ static inline uint32_t fake_get_u32(const uint8_t *in)
 static inline void fake_table_of_frame(const lp_change_table *t)
 {
     uint8_t *out = t->out;
-    for (uint32_t i = 0; i < t->count; i++)
-        fake_put_u32(out + (size_t)4 * i, (uint32_t)((t->end[t->first + i] >> 2) - t->base));
-    fake_put_u32(out + (size_t)4 * t->count, t->first);
-    fake_put_u32(out + (size_t)4 * t->count + 4, t->count);
+    for (uint32_t i = 0; i < t->count; i++) {
+        fake_put_u32(out + (size_t)8 * i, t->place[t->first + i].begin);
+        fake_put_u32(out + (size_t)8 * i + 4, t->place[t->first + i].bytes);
+    }
+    fake_put_u32(out + (size_t)8 * t->count, t->first);
+    fake_put_u32(out + (size_t)8 * t->count + 4, t->count);
 }
 
 /* Into every target that takes the byte. */
@@ -110,14 +113,11 @@ static inline void fake_apply_record(const lp_change_apply *a, const lp_change_s
 
 static inline void fake_apply(const lp_change_apply *a)
 {
-    const uint8_t *table = a->frame + a->bytes - 8 - (size_t)4 * a->count;
-    uint32_t at = 0;
+    const uint8_t *table = a->frame + a->bytes - 8 - (size_t)8 * a->count;
     for (uint32_t i = 0; i < a->count; i++) {
         const lp_change_stretch *s = &a->stretch[a->first + i];
-        const uint32_t end = fake_get_u32(table + (size_t)4 * i);
-        if (end > at && a->flags[s->name] == LP_CHANGE_READ)
-            fake_apply_record(a, s, a->frame + at);
-        at = end;
+        if (fake_get_u32(table + (size_t)8 * i + 4) > 0 && a->flags[s->name] == LP_CHANGE_READ)
+            fake_apply_record(a, s, a->frame + fake_get_u32(table + (size_t)8 * i));
     }
 }
 
