@@ -138,6 +138,9 @@ typedef struct lp_cold_report {
     int64_t derive_nanoseconds; /* behind the last read, part of nanoseconds too */
 } lp_cold_report;
 
+/* What a session would report. */
+void lp_cold_report_load(const lp_cold_report *r, lp_report *out);
+
 /* Zeroes the storages of `plan`, which is bound to memory of the device, and loads everything. All memory is taken
  * before the first byte is read. The plan's tables (files, memory, log) are called by several threads. Errors as of
  * lp_push_checkpoint and lp_finish, and LP_E_DEVICE; after one the destinations hold no defined bytes. *report is

@@ -70,13 +70,7 @@ static int show_progress(void *context, int64_t done, int64_t total)
 static void take_report(const lp_cold_report *r, lp_cli_load *load)
 {
     load->reads = (lp_read_stats){.bytes_read = r->bytes_read, .ranges = r->reads, .files = r->files};
-    load->report = (lp_report){.bytes_written = r->bytes_written,
-                               .names_loaded = r->names,
-                               .fallbacks = r->fallbacks,
-                               .derives_run = r->derives_run,
-                               .derives_skipped = r->derives_skipped,
-                               .staging_peak_bytes = r->pinned_bytes,
-                               .nanoseconds = r->nanoseconds};
+    lp_cold_report_load(r, &load->report);
     load->cold = *r;
 }
 

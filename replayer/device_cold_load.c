@@ -118,6 +118,17 @@ static lp_status load(loading *l, lp_cold_report *report, lp_error *err)
     return LP_OK;
 }
 
+void lp_cold_report_load(const lp_cold_report *r, lp_report *out)
+{
+    *out = (lp_report){.bytes_written = r->bytes_written,
+                       .names_loaded = r->names,
+                       .fallbacks = r->fallbacks,
+                       .derives_run = r->derives_run,
+                       .derives_skipped = r->derives_skipped,
+                       .staging_peak_bytes = r->pinned_bytes,
+                       .nanoseconds = r->nanoseconds};
+}
+
 lp_status lp_cold_load(const lp_cold_device *device, lp_plan *plan, const lp_checkpoint *checkpoint,
                        const lp_cold_options *options, lp_cold_report *report, lp_error *err)
 {

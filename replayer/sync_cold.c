@@ -2,6 +2,7 @@
 /* A cold start of several ranks: each reads its share once, sends others what they need of it, and reads the rest of
  * its own. */
 #include "replayer/quiet_thread.h"
+#include "replayer/sync_cold_alone.h"
 #include "replayer/sync_cold_lane.h"
 #include "replayer/sync_private.h"
 #include "replayer/sync_world.h"
@@ -29,7 +30,8 @@ typedef struct start {
     lp_cold_world world;
     lp_session *session;
     const lp_sync_source *source;
-    bool on_device; /* chunks go by the memory of the plan's device */
+    bool on_device;       /* chunks go by the memory of the plan's device */
+    lp_cold_alone *alone; /* NULL: it loads by a session in every case */
     reading read[2];
     lp_outflow out;
     lp_inflow in;
@@ -193,6 +195,8 @@ static lp_status load(start *x, lp_plan *plan, const lp_checkpoint *checkpoint, 
                       lp_cold_world_report *report, lp_error *err)
 {
     lp_read_stats own = {.bytes_read = 0};
+    if (x->alone != NULL && lp_cold_world_is_apart(&x->world))
+        return lp_cold_alone_load(x->alone, plan, checkpoint, o->allow_fallbacks, x->s->begin_ns, report, err);
     LP_TRY(lp_begin(&x->session, plan, o, err));
     LP_TRY(x->on_device ? lp_cold_lane_load(x->s, &x->world, x->session, o->stream, x->source, READERS, report, err)
                         : exchange_all(x, &report->bytes_read, err));
@@ -229,6 +233,8 @@ static lp_status start_together(start *x, lp_plan *plan, const lp_checkpoint *ch
     lp_sync *s = x->s;
     lp_world_bytes needs;
     lp_fact mine = {.is_sender = true, .mode = LP_SYNC_PACKED, .bucket = s->options.bucket};
+    if (x->on_device)
+        LP_TRY(lp_cold_alone_open(&x->alone, plan, err));
     LP_TRY(lp_sync_agree(s, &mine, err));
     if (!has_all_ranks(s))
         return lp_fail(err, LP_E_MISMATCH, "the trace has %d ranks, here are %d", lp_trace_scope_count(s->trace),
@@ -281,6 +287,7 @@ lp_status lp_sync_cold(lp_sync *s, lp_plan *plan, const lp_checkpoint *checkpoin
         s->transport.fail(s->transport.context, err->text);
     r.nanoseconds = lp_clock_ns() - s->begin_ns;
     r.bytes_moved = s->report.bytes_moved;
+    lp_cold_alone_close(x.alone);
     lp_out_free(&x.out);
     lp_in_free(&x.in);
     lp_cold_world_free(&x.world);

@@ -5,7 +5,8 @@
 #   tests/gpu/cold_world.sh LOADPLAN MAKE_CHECKPOINT [LAYERS]
 #
 # LAYERS: then a model of so many layers of 1.6 GiB is loaded from the page cache, on both ranks the same and split over
-# them, beside copies of pinned memory to both GPUs at the same time (python3 with torch). Environment: ONE, not empty: both
+# them, and one of as many experts in all, divided among them, beside copies of pinned memory to both GPUs at the same
+# time (python3 with torch). Environment: ONE, not empty: both
 # ranks on one GPU, over the library made of nccl_one.c in the place of NCCL. Exit code 77: there are no two GPUs, or no NCCL.
 set -uo pipefail
 here=$(dirname "$(realpath "$0")")
@@ -42,13 +43,14 @@ together() {
     return $status
 }
 
-"$make_checkpoint" -o ck --kind dense --layers 3 --hidden 512 --intermediate 1024 --heads 8 --kv-heads 2 --head-dim 64 \
+"$make_checkpoint" -o dense --kind dense --layers 3 --hidden 512 --intermediate 1024 --heads 8 --kv-heads 2 --head-dim 64 \
     --vocab 1024 --shards 2 >/dev/null
-for layout in "--dp 2" "--tp 2"; do
-    # shellcheck disable=SC2086 # two words
-    "$loadplan" record --checkpoint ck --loader dense $layout -q -f -o x.lpt
-    "$loadplan" replay x.lpt --checkpoint ck -q -o want
-    if together x.lpt ck -o got && cmp want/rank-00000.safetensors got/rank-00000.safetensors &&
+"$make_checkpoint" -o megamoe --kind nvfp4 --layers 2 --hidden 512 --intermediate 256 --experts 16 --shards 2 >/dev/null
+for layout in "dense --dp 2" "dense --tp 2" "megamoe --ep 2"; do
+    # shellcheck disable=SC2086 # words
+    "$loadplan" record --checkpoint ${layout%% *} --loader $layout -q -f -o x.lpt
+    "$loadplan" replay x.lpt --checkpoint "${layout%% *}" -q -o want
+    if together x.lpt "${layout%% *}" -o got && cmp want/rank-00000.safetensors got/rank-00000.safetensors &&
         cmp want/rank-00001.safetensors got/rank-00001.safetensors; then
         echo "right  $layout; $(sed 's/.*; //' rank0.log)"
     else
@@ -61,15 +63,18 @@ done
 
 # ---- fast ----
 
-"$make_checkpoint" -o big --kind dense --layers "$layers" --hidden 8192 --intermediate 28672 --heads 64 --kv-heads 8 \
+rm -rf dense megamoe
+"$make_checkpoint" -o dense --kind dense --layers "$layers" --hidden 8192 --intermediate 28672 --heads 64 --kv-heads 8 \
     --head-dim 128 --vocab 32000 --shards "$layers" >/dev/null
-cat big/*.safetensors >/dev/null
+"$make_checkpoint" -o megamoe --kind nvfp4 --layers $(((layers + 1) / 2)) --hidden 4096 --intermediate 2048 --experts 256 \
+    --shards "$layers" >/dev/null
+cat dense/*.safetensors megamoe/*.safetensors >/dev/null
 echo "pinned memory to one GPU $(python3 "$here/pinned_links.py" 1) GB/s, to both at a time $(python3 "$here/pinned_links.py" 2) GB/s"
-for layout in "--dp 2" "--tp 2"; do
-    # shellcheck disable=SC2086 # two words
-    "$loadplan" record --checkpoint big --loader dense $layout -q -f -o big.lpt
+for layout in "dense --dp 2" "dense --tp 2" "megamoe --ep 2"; do
+    # shellcheck disable=SC2086 # words
+    "$loadplan" record --checkpoint ${layout%% *} --loader $layout -q -f -o big.lpt
     for _ in 1 2; do
-        together big.lpt big || failed=1
+        together big.lpt "${layout%% *}" || failed=1
     done
     echo "$layout"
     cat rank0.log rank1.log
