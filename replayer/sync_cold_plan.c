@@ -3,7 +3,8 @@
  * How the ranks of a cold start share the reading. Names whose bytes no two ranks need are read by the rank that needs
  * them. Of the others, each byte is read once by one rank and sent to those that need it: the union of what is needed
  * is one stream, dealt out evenly, in chunks. Where the exchange costs more than reading again, a name is read by every
- * rank, as long as all such reading together stays below a twentieth of the union.
+ * rank, as long as all such reading together stays below a twentieth of the union. Where all shared names together do,
+ * as of models that are experts for the most part, nothing is exchanged: each rank then loads as if it were alone.
  *
  * Every rank computes all of this from the trace, so there is nothing to agree on but the trace.
  */
@@ -149,9 +150,11 @@ static lp_status choose(maker *m, const lp_cold_rates *rates, lp_error *err)
     const lp_status status = measure(m, cost, &count, err);
     if (status == LP_OK && count > 0)
         qsort(cost, (size_t)count, sizeof *cost, by_excess);
+    const bool is_apart = c->bytes_needed - c->bytes_union <= c->bytes_union / MARGIN;
     for (int64_t i = 0; i < count && status == LP_OK; i++) {
         const int64_t more = cost[i].total - cost[i].all;
-        if (excess + more <= c->bytes_union / MARGIN && reading_again_is_cheaper(&cost[i], m->needs->ranks, rates)) {
+        if (is_apart ||
+            (excess + more <= c->bytes_union / MARGIN && reading_again_is_cheaper(&cost[i], m->needs->ranks, rates))) {
             excess += more;
             c->bytes_own += cost[i].total;
             continue;
