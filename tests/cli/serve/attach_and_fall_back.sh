@@ -3,11 +3,11 @@ $PYTHON "$TESTS/cli/replay/make_dense.py" ck
 loadplan record --checkpoint ck --loader dense --tp 2 -q -o x.lpt
 loadplan replay x.lpt --checkpoint ck --rank 1 -q -o loaded
 
-# In the background, until it says that it serves.
+# In the background, until it says that it serves; its file is not there at once.
 serve() {
     loadplan serve x.lpt --checkpoint ck --rank 1 --socket s.sock 2>"$1" &
     server=$!
-    for _ in $(seq 15000); do grep -q serve: "$1" && break; sleep 0.02; done
+    for _ in $(seq 15000); do grep -qs serve: "$1" && break; sleep 0.02; done
 }
 
 serve served
