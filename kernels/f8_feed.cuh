@@ -2,10 +2,7 @@
 /*
  * The two feeding threads of a block. One takes items and streams their weights, the other brings the tokens, each into
  * a ring of its own, so that weights keep flowing while tokens are waited for.
- *
- * Items are numbered: first the tiles that are fetched before routing is known, in the order of experts; then all tiles
- * of the first projection by chunk, then all of the second one. Whoever draws a number runs it, so the items that an
- * item of the second projection waits for are always done or running.
+ * Items are numbered as moe_items.cuh says.
  */
 #ifndef LOADPLAN_F8_FEED_CUH
 #define LOADPLAN_F8_FEED_CUH
@@ -15,51 +12,17 @@
 
 #include <cuda.h>
 
-__device__ __forceinline__ int f8_item_stages(const f8_projection &projection)
-{
-    return (projection.pieces + F8_PIECES - 1) / F8_PIECES * projection.parts;
-}
+/* Stages of a tile. */
+struct f8_stages {
+    __device__ __forceinline__ int operator()(const f8_projection &projection) const
+    {
+        return (projection.pieces + F8_PIECES - 1) / F8_PIECES * projection.parts;
+    }
+};
 
-/* The tile of the first projection with that number, without what serves it. */
-__device__ __forceinline__ f8_item f8_first_tile(const f8_arguments &p, int number)
-{
-    f8_item item = {};
-    item.expert = number / p.projection[0].tiles;
-    item.tile = number % p.projection[0].tiles;
-    item.stages = f8_item_stages(p.projection[0]);
-    return item;
-}
-
-/* The item of a number. False: there is nothing to do for it. */
 __device__ __forceinline__ bool f8_find_item(const f8_arguments &p, int number, int chunks, f8_item &item)
 {
-    if (number < p.first_tiles) {
-        item = f8_first_tile(p, number);
-        return moe_serve_first(p, item, p.chunk_rows, p.unit);
-    }
-    number -= p.first_tiles;
-    item.dropped = 0;
-    item.projection = 0;
-    if (number >= chunks * p.projection[0].tiles) {
-        number -= chunks * p.projection[0].tiles;
-        item.projection = number < chunks * p.projection[1].tiles ? 1 : -1;
-    }
-    if (item.projection < 0)
-        return true;
-    const f8_projection &projection = p.projection[item.projection];
-    const lp_moe_chunk any = p.routes.chunk[number / projection.tiles]; /* of the right expert */
-    const int in_expert = number - any.first * projection.tiles;        /* chunks of one tile follow one another */
-    const int own = any.first + in_expert % any.count;
-    const lp_moe_chunk chunk = own == number / projection.tiles ? any : p.routes.chunk[own];
-    item.tile = in_expert / any.count;
-    item.stages = f8_item_stages(projection);
-    item.expert = chunk.expert;
-    item.chunk = own;
-    item.row = chunk.row;
-    item.width = chunk.width;
-    item.valid = chunk.valid;
-    const bool is_first = own == any.first && any.expert * projection.tiles + item.tile < p.first_tiles;
-    return item.projection == 1 || !is_first; /* first tiles have numbers of their own */
+    return moe_find_item(p, number, chunks, p.chunk_rows, p.unit, 0, f8_stages(), item);
 }
 
 /* Weights of an item, stage by stage: the parts of a tile one after the other, then the next columns. */
@@ -91,7 +54,7 @@ __device__ inline void f8_feed_weights(const f8_arguments &p, f8_header &h, uint
     f8_ask_for_map(map2);
     int number = atomicAdd(p.ticket, 1), filled = 0, group = 0;
     const bool is_first = number < p.first_tiles;
-    f8_item item = f8_first_tile(p, number);
+    f8_item item = moe_first_tile<f8_item>(p, number, f8_stages());
     if (is_first)
         for (; filled < min(item.stages, p.stages); filled++)
             feed.fill(p, h, item, filled);

@@ -2,10 +2,7 @@
 /*
  * The two feeding threads of a block. One takes items and streams their weights, the other brings the tokens, each into
  * a ring of its own, so that weights keep flowing while tokens are waited for.
- *
- * Items are numbered: first the tiles that are fetched before routing is known, in the order of experts; then all tiles
- * of the first projection by chunk, then all of the second one. Whoever draws a number runs it, so the items that an
- * item of the second projection waits for are always done or running.
+ * Items are numbered as moe_items.cuh says.
  */
 #ifndef LOADPLAN_M8_FEED_CUH
 #define LOADPLAN_M8_FEED_CUH
@@ -16,46 +13,14 @@
 
 #include <cuda.h>
 
-/* The tile of the first projection with that number, without what serves it. */
-__device__ __forceinline__ m8_item m8_first_tile(const m8_arguments &p, int number)
-{
-    m8_item item = {};
-    item.expert = number / p.projection[0].tiles;
-    item.tile = number % p.projection[0].tiles;
-    item.stages = p.projection[0].stages;
-    return item;
-}
+/* Stages of a tile. */
+struct m8_stages {
+    __device__ __forceinline__ int operator()(const m8_projection &projection) const { return projection.stages; }
+};
 
-/* The item of a number. False: there is nothing to do for it. */
 __device__ __forceinline__ bool m8_find_item(const m8_arguments &p, int number, int chunks, m8_item &item)
 {
-    if (number < p.first_tiles) {
-        item = m8_first_tile(p, number);
-        return moe_serve_first(p, item, p.chunk_rows, p.unit);
-    }
-    number -= p.first_tiles;
-    item.dropped = 0;
-    item.projection = 0;
-    if (number >= chunks * p.projection[0].tiles) {
-        number -= chunks * p.projection[0].tiles;
-        item.projection = number < chunks * p.projection[1].tiles ? 1 : -1;
-    }
-    if (item.projection < 0)
-        return true;
-    const m8_projection &projection = p.projection[item.projection];
-    const lp_moe_chunk any = p.routes.chunk[number / projection.tiles]; /* of the right expert */
-    const int in_expert = number - any.first * projection.tiles;        /* chunks of one tile follow one another */
-    const int own = any.first + in_expert % any.count;
-    const lp_moe_chunk chunk = own == number / projection.tiles ? any : p.routes.chunk[own];
-    item.tile = in_expert / any.count;
-    item.stages = projection.stages;
-    item.expert = chunk.expert;
-    item.chunk = own;
-    item.row = chunk.row;
-    item.width = chunk.width;
-    item.valid = chunk.valid;
-    const bool is_first = own == any.first && any.expert * projection.tiles + item.tile < p.first_tiles;
-    return item.projection == 1 || !is_first; /* first tiles have numbers of their own */
+    return moe_find_item(p, number, chunks, p.chunk_rows, p.unit, 0, m8_stages(), item);
 }
 
 /* Weights of an item, 128 columns at a time, with their scales. */
@@ -90,7 +55,7 @@ __device__ inline void m8_feed_weights(const m8_arguments &p, m8_header &h, uint
     f8_ask_for_map(map2);
     int number = atomicAdd(p.ticket, 1), filled = 0;
     const bool is_first = number < p.first_tiles;
-    m8_item item = m8_first_tile(p, number);
+    m8_item item = moe_first_tile<m8_item>(p, number, m8_stages());
     if (is_first)
         for (; filled < min(item.stages, p.stages); filled++)
             feed.fill(p, h, item, filled);

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the queues of the kernels for few tokens share: positions in rings, and tiles fetched before routing is known.
+/*
+ * What the queues of the kernels for few tokens share: positions in rings, and which item a number is.
+ *
+ * Items are numbered: first the tiles that are fetched before routing is known, in the order of experts; then all tiles
+ * of the first projection by chunk, then all of the second one. Whoever draws a number runs it, so the items that an
+ * item of the second projection waits for are always done or running.
  */
 #ifndef LOADPLAN_MOE_ITEMS_CUH
 #define LOADPLAN_MOE_ITEMS_CUH
@@ -38,6 +43,52 @@ __device__ __forceinline__ bool moe_serve_first(const Arguments &p, Item &item, 
     item.valid = min(count, moe_chunk_rows(count, most, even, unit));
     item.width = (item.valid + unit - 1) / unit * unit;
     return count > 0;
+}
+
+/* The tile of the first projection with that number, without what serves it. Stages: those of a tile, of a projection.
+ */
+template <typename Item, typename Arguments, typename Stages>
+__device__ __forceinline__ Item moe_first_tile(const Arguments &p, int number, Stages stages)
+{
+    Item item = {};
+    item.expert = number / p.projection[0].tiles;
+    item.tile = number % p.projection[0].tiles;
+    item.stages = stages(p.projection[0]);
+    return item;
+}
+
+/* The item of a number; most, unit and even as for moe_serve_first. False: there is nothing to do for it. */
+template <typename Item, typename Arguments, typename Stages>
+__device__ __forceinline__ bool moe_find_item(const Arguments &p, int number, int chunks, int most, int unit, int even,
+                                              Stages stages, Item &item)
+{
+    if (number < p.first_tiles) {
+        item = moe_first_tile<Item>(p, number, stages);
+        return moe_serve_first(p, item, most, unit, even);
+    }
+    number -= p.first_tiles;
+    item.dropped = 0;
+    item.projection = 0;
+    if (number >= chunks * p.projection[0].tiles) {
+        number -= chunks * p.projection[0].tiles;
+        item.projection = number < chunks * p.projection[1].tiles ? 1 : -1;
+    }
+    if (item.projection < 0)
+        return true;
+    const auto &projection = p.projection[item.projection];
+    const lp_moe_chunk any = p.routes.chunk[number / projection.tiles]; /* of the right expert */
+    const int in_expert = number - any.first * projection.tiles;        /* chunks of one tile follow one another */
+    const int own = any.first + in_expert % any.count;
+    const lp_moe_chunk chunk = own == number / projection.tiles ? any : p.routes.chunk[own];
+    item.tile = in_expert / any.count;
+    item.stages = stages(projection);
+    item.expert = chunk.expert;
+    item.chunk = own;
+    item.row = chunk.row;
+    item.width = chunk.width;
+    item.valid = chunk.valid;
+    const bool is_first = own == any.first && any.expert * projection.tiles + item.tile < p.first_tiles;
+    return item.projection == 1 || !is_first; /* first tiles have numbers of their own */
 }
 
 #endif

@@ -2,10 +2,7 @@
 /*
  * The two feeding threads of a block. One takes items and streams their weights, the other brings the tokens; both fill
  * the same stages, so that weights keep flowing while tokens are waited for.
- *
- * Items are numbered: first the tiles that are fetched before routing is known, in the order of experts; then all tiles
- * of the first projection by chunk, then all of the second one. Whoever draws a number runs it, so the items that an
- * item of the second projection waits for are always done or running.
+ * Items are numbered as moe_items.cuh says.
  */
 #ifndef LOADPLAN_W4_FEED_CUH
 #define LOADPLAN_W4_FEED_CUH
@@ -22,22 +19,20 @@ __device__ __forceinline__ void w4_serve(w4_item &item, const lp_moe_chunk &chun
     item.valid = chunk.valid;
 }
 
-/* The tile of the first projection with that number, without what serves it. */
-template <typename L> __device__ __forceinline__ w4_item w4_first_tile(const w4_arguments &p, int number)
-{
-    w4_item item = {};
-    item.expert = number / p.projection[0].tiles;
-    item.tile = number % p.projection[0].tiles;
-    item.stages = (p.projection[0].steps + L::STEPS - 1) / L::STEPS;
-    return item;
-}
+/* Stages of a tile. */
+template <typename L> struct w4_stages {
+    __device__ __forceinline__ int operator()(const w4_projection &projection) const
+    {
+        return (projection.steps + L::STEPS - 1) / L::STEPS;
+    }
+};
 
-/* The item of a number. False: there is nothing to do for it. */
+/* As moe_find_item, whose form of the last lines gives these kernels, which have no register to spare, other code. */
 template <typename L>
 __device__ __forceinline__ bool w4_find_item(const w4_arguments &p, int number, int chunks, w4_item &item)
 {
     if (number < p.first_tiles) {
-        item = w4_first_tile<L>(p, number);
+        item = moe_first_tile<w4_item>(p, number, w4_stages<L>());
         return moe_serve_first(p, item, L::MOST, L::UNIT, p.even_rows);
     }
     number -= p.first_tiles;
@@ -54,7 +49,7 @@ __device__ __forceinline__ bool w4_find_item(const w4_arguments &p, int number, 
     const int in_expert = number - any.first * projection.tiles;        /* chunks of one tile follow one another */
     const int own = any.first + in_expert % any.count;
     item.tile = in_expert / any.count;
-    item.stages = (projection.steps + L::STEPS - 1) / L::STEPS;
+    item.stages = w4_stages<L>()(projection);
     w4_serve(item, own == number / projection.tiles ? any : p.routes.chunk[own], own);
     const bool is_first = own == any.first && any.expert * projection.tiles + item.tile < p.first_tiles;
     return item.projection == 1 || !is_first; /* first tiles have numbers of their own */
@@ -90,7 +85,7 @@ template <typename L> __device__ void w4_feed_weights(const w4_arguments &p, w4_
     const uint64_t policy = w4_stream_policy();
     int number = atomicAdd(p.ticket, 1), filled = 0;
     const bool is_first = number < p.first_tiles;
-    w4_item item = w4_first_tile<L>(p, number);
+    w4_item item = moe_first_tile<w4_item>(p, number, w4_stages<L>());
     if (is_first)
         for (; filled < min(item.stages, p.stages); filled++, stage.next())
             w4_fill_weights<L>(p, h, ring, stage, item, filled, policy);
