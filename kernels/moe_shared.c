@@ -68,7 +68,7 @@ lp_status lp_moe_shared_enqueue(const lp_megamoe_shape *shape, const lp_megamoe_
     const int64_t bound = shape->tokens_bound > 0 ? shape->tokens_bound : shape->max_tokens;
     areas a;
     lp_moe_space space = {workspace, 0};
-    (void)take(&space, shape, lp_megamoe_workspace(&shared, err), &a);
+    (void)take(&space, shape, 0, &a); /* the last area: its size moves nothing */
     lp_megamoe_io own = *io;
     own.topk_ids = a.ids;
     own.topk_weight = a.weights;
