@@ -296,6 +296,12 @@ static void run(const moe_problem *p, device_problem *d, uint16_t *y)
     fetch(p, d, y);
 }
 
+static void free_device(const device_problem *d)
+{
+    for (int i = 0; i < d->count; i++)
+        CUDA(cudaFree(d->allocation[i]));
+}
+
 /* ---- checks ---- */
 
 static bool has_bf16_activations(lp_moe_format format)
@@ -427,8 +433,7 @@ static int run_case(const moe_case *c, uint64_t seed)
             failed += check_same(c->name, "in another order", &p, y, again, PERMUTATION);
         }
     }
-    for (int i = 0; i < d.count; i++)
-        CUDA(cudaFree(d.allocation[i]));
+    free_device(&d);
     free(y);
     free(again);
     problem_free(&p);
@@ -500,8 +505,7 @@ static int run_shared(lp_moe_format format, int32_t layout, uint64_t seed)
     const int failed = check_same("shared", "as one more expert", &p, again, y, 1);
     printf("%s shared, format %d, layout %d: the bits of one more expert\n", failed == 0 ? "ok  " : "FAIL", (int)format,
            (int)layout);
-    for (int i = 0; i < d.count; i++)
-        CUDA(cudaFree(d.allocation[i]));
+    free_device(&d);
     free(y);
     free(again);
     problem_free(&p);
@@ -558,8 +562,7 @@ static int run_graph(lp_moe_format format, int32_t layout, uint64_t seed)
     CUDA(cudaGraphExecDestroy(exec));
     CUDA(cudaGraphDestroy(graph));
     CUDA(cudaStreamDestroy(stream));
-    for (int i = 0; i < d.count; i++)
-        CUDA(cudaFree(d.allocation[i]));
+    free_device(&d);
     free(y);
     problem_free(&first);
     problem_free(&second);

@@ -60,6 +60,31 @@ static inline int64_t *record(const lp_chain_form *form)
     return place;
 }
 
+/* The places of a chain of two dimensions are identified as the chain of that text. */
+static inline void expect_identified(const char *chain, const int64_t *shape, const char *text)
+{
+    const lp_chain_form form = resolved(chain, shape, false);
+    int64_t *const place = record(&form);
+    lp_chain found;
+    lp_error err;
+    char seen[256];
+    if (lp_chain_identify(&found, place, form.units, 2, shape, &err) != LP_OK)
+        fail_msg("%s: %s", chain, err.text);
+    lp_chain_text(&found, seen, sizeof seen);
+    assert_string_equal(seen, text);
+    free(place);
+}
+
+/* The chain of a text has these places. */
+static inline void expect_places(const char *text, const int64_t *shape, const int64_t *place, int round)
+{
+    const lp_chain_form form = resolved(text, shape, false);
+    int64_t *const seen = record(&form);
+    if (memcmp(place, seen, (size_t)form.units * sizeof *place) != 0)
+        fail_msg("round %d: %s gives another order", round, text);
+    free(seen);
+}
+
 /* A chain of up to 4 dimensions and 12 axes, and a shape that it fits; with swizzles where extents allow. */
 static inline lp_chain random_chain(uint32_t *seed, int64_t shape[LP_CHAIN_DIMS], bool swizzles)
 {

@@ -373,18 +373,8 @@ static void recorded_orders_are_named(void **state)
         {"N K -> N K", {1, 5}, "N K -> N K"},
         {"N K -> N K", {1, 1}, "N K -> N K"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        const lp_chain_form form = resolved(cases[i].chain, cases[i].shape, false);
-        int64_t *const place = record(&form);
-        lp_chain found;
-        lp_error err;
-        char text[256];
-        if (lp_chain_identify(&found, place, form.units, 2, cases[i].shape, &err) != LP_OK)
-            fail_msg("%s: %s", cases[i].chain, err.text);
-        lp_chain_text(&found, text, sizeof text);
-        assert_string_equal(text, cases[i].found);
-        free(place);
-    }
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        expect_identified(cases[i].chain, cases[i].shape, cases[i].found);
 }
 
 /* Random chains: what is found gives the same places. */
@@ -395,7 +385,7 @@ static void random_orders_are_found(void **state)
     for (int round = 0; round < 3000; round++) {
         int64_t shape[LP_CHAIN_DIMS];
         const lp_chain chain = random_chain(&seed, shape, false);
-        lp_chain_form form, again;
+        lp_chain_form form;
         lp_chain found;
         lp_error err;
         assert_int_equal(lp_chain_resolve(&form, &chain, shape, false, NULL), LP_OK);
@@ -404,13 +394,8 @@ static void random_orders_are_found(void **state)
             fail_msg("round %d: %s", round, err.text);
         char text[512];
         lp_chain_text(&found, text, sizeof text);
-        found = parsed(text);
-        assert_int_equal(lp_chain_resolve(&again, &found, shape, false, NULL), LP_OK);
-        int64_t *const seen = record(&again);
-        if (memcmp(place, seen, (size_t)form.units * sizeof *place) != 0)
-            fail_msg("round %d: %s gives another order", round, text);
+        expect_places(text, shape, place, round);
         free(place);
-        free(seen);
     }
 }
 
