@@ -38,15 +38,17 @@ const char lp_report_css[] =
     ".bar{display:block;height:.7rem;min-width:1px;background:var(--bar);border-radius:2px}"
     ".bar.old{background:var(--bar2);height:.3rem;margin-top:2px}td.wide{min-width:8rem;width:40%}\n"
     ".h{opacity:.62}.fill{fill:#999}.none{fill:var(--ground)}.over{stroke:var(--mark)}\n"
-    "tr{break-inside:avoid}td.name{min-width:10rem}.unit{display:none}td code,.level{white-space:nowrap}td "
-    ".path{white-space:normal}\n"
+    "tr{break-inside:avoid}td.name{min-width:10rem}td.what{min-width:18rem;width:50%}.unit{display:none}"
+    "td code,td .warn,.level{white-space:nowrap}td .path{white-space:normal}\n"
     "@media (max-width:40rem){body{padding:.6rem;font-size:15px}th,td{padding-right:.4rem}"
     "table.cards thead{display:none}table.cards tr{display:block;padding:.5rem 0;border-bottom:1px solid var(--line)}"
-    "table.cards td{display:inline;border:0;padding:0 .4rem 0 0}table.cards td.what{display:block;margin-top:.2rem}"
+    "table.cards td{display:inline-block;border:0;padding:0 .6rem 0 0}"
+    "table.cards td.name,table.cards td.what,table.cards td.wide{display:block;width:auto;padding:.1rem 0}"
     ".unit{display:inline}}\n"
     "@media print{:root{color-scheme:light;--ground:#fff;--card:#fff;--ink:#000;--soft:#444;--line:#999;--deny:#9b1c14;"
     "--warn:#6b4000;--fine:#116329;--bar:#4477aa;--bar2:#aa7733;--mark:#000}body{max-width:none;padding:0;"
-    "font-size:10pt}nav{display:none}.scroll{overflow:visible}*{print-color-adjust:exact}}\n";
+    "font-size:10pt}h2,#map+p{break-after:avoid}nav{display:none}.scroll{overflow:visible}"
+    "*{print-color-adjust:exact}}\n";
 
 const char lp_report_colours[] =
     ".g0{fill:#4477aa}.g1{fill:#ee8833}.g2{fill:#228844}.g3{fill:#aa3377}.g4{fill:#55bbdd}.g5{fill:#ccbb44}"

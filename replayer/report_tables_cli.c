@@ -12,6 +12,18 @@ static const char *level_text(lp_level level)
     return level == LP_DENY ? "deny" : level == LP_WARN ? "warn" : "allow";
 }
 
+/* Whether the text of a finding, which has a file, names the loader's line itself. */
+static bool names_place(const lp_finding *x)
+{
+    char line[16];
+    const int digits = snprintf(line, sizeof line, ":%" PRId32, x->line);
+    const size_t bytes = strlen(x->file);
+    for (const char *at = strstr(x->text, x->file); at != NULL; at = strstr(at + 1, x->file))
+        if (strncmp(at + bytes, line, (size_t)digits) == 0 && strchr("0123456789", at[bytes + (size_t)digits]) == NULL)
+            return true;
+    return false;
+}
+
 void lp_report_write_findings(const lp_report_page *page, const lp_findings *f)
 {
     static const char sign[] = ".?!";
@@ -31,8 +43,8 @@ void lp_report_write_findings(const lp_report_page *page, const lp_findings *f)
         lp_report_name(out, x->family);
         fprintf(out, "</td><td class=\"n\">%s<span class=\"unit\"> %s</span></td><td class=\"what\">",
                 lp_format_count(number, x->members), x->members == 1 ? "tensor" : "tensors");
-        lp_report_text(out, x->text);
-        if (x->file[0] != '\0') {
+        lp_report_name(out, x->text);
+        if (x->file[0] != '\0' && !names_place(x)) {
             fputs(" <code class=\"path\">", out);
             lp_report_text(out, x->file);
             fprintf(out, ":%" PRId32 "</code>", x->line);
@@ -119,7 +131,8 @@ lp_status lp_report_write_families(const lp_report_page *page, lp_error *err)
         sum_scope(r, s, sum);
     if (r->family.count > 1)
         qsort(sum, (size_t)r->family.count, sizeof *sum, by_bytes);
-    fputs("<h2 id=\"families\">Families of the checkpoint</h2>\n<div class=\"scroll\"><table><thead><tr><th>family</th>"
+    fputs("<h2 id=\"families\">Families of the checkpoint</h2>\n<div class=\"scroll\"><table "
+          "class=\"cards\"><thead><tr><th>family</th>"
           "<th class=\"n\">names</th><th class=\"n\">bytes</th><th class=\"n\">written, all ranks</th>"
           "<th>how</th></tr></thead><tbody>\n",
           out);
@@ -134,8 +147,11 @@ lp_status lp_report_write_families(const lp_report_page *page, lp_error *err)
         shown++;
         fputs("<tr><td class=\"name\">", out);
         lp_report_name(out, sum[i].family);
-        fprintf(out, "</td><td class=\"n\">%s</td><td class=\"n\">%s</td><td class=\"n\">%s</td><td>",
-                lp_format_count(a, sum[i].names), lp_format_bytes(b, sum[i].bytes), lp_format_bytes(w, sum[i].read));
+        fprintf(out,
+                "</td><td class=\"n\">%s<span class=\"unit\"> %s</span></td><td class=\"n\">%s</td>"
+                "<td class=\"n\"><span class=\"unit\">written </span>%s</td><td>",
+                lp_format_count(a, sum[i].names), sum[i].names == 1 ? "name" : "names",
+                lp_format_bytes(b, sum[i].bytes), lp_format_bytes(w, sum[i].read));
         print_kinds(out, sum[i].kinds);
         fputs("</td></tr>\n", out);
     }
@@ -233,13 +249,19 @@ static void print_bar(FILE *out, const char *class, int64_t value, int64_t most)
             most > 0 ? 100.0 * (double)value / (double)most : 0.0);
 }
 
+/* A number under its heading; on a phone, where rows are cards, behind its own word. */
+static void print_cell(FILE *out, const char *word, const char *number)
+{
+    fprintf(out, "<td class=\"n\"><span class=\"unit\">%s </span>%s</td>", word, number);
+}
+
 void lp_report_write_ranks(const lp_report_page *page)
 {
     FILE *out = page->out;
     const lp_trace *t = page->now.trace, *old = page->base.trace;
     const int32_t count = page->now.costs, all = lp_trace_scope_count(t);
     int64_t most = 0, least = INT64_MAX;
-    char a[32], b[32], c[32], d[32];
+    char text[32], other_text[32];
     for (int32_t i = 0; i < count; i++) {
         most = page->now.cost[i].bytes_read > most ? page->now.cost[i].bytes_read : most;
         least = page->now.cost[i].bytes_read < least ? page->now.cost[i].bytes_read : least;
@@ -249,10 +271,11 @@ void lp_report_write_ranks(const lp_report_page *page)
         scale = page->base.cost[i].bytes_read > scale ? page->base.cost[i].bytes_read : scale;
     fputs("<h2 id=\"ranks\">Balance of the ranks</h2>\n", out);
     if (count > 1)
-        fprintf(out, "<p>The busiest of these ranks reads %s, the idlest %s%s.</p>\n", lp_format_bytes(a, most),
-                lp_format_bytes(b, least), most == least ? ": they are even" : "");
+        fprintf(out, "<p>The busiest of these ranks reads %s, the idlest %s%s.</p>\n", lp_format_bytes(text, most),
+                lp_format_bytes(other_text, least), most == least ? ": they are even" : "");
     fprintf(out,
-            "<div class=\"scroll\"><table><thead><tr><th>rank</th><th class=\"wide\">reads%s</th><th class=\"n\">reads"
+            "<div class=\"scroll\"><table class=\"cards\"><thead><tr><th>rank</th><th class=\"wide\">reads%s</th><th "
+            "class=\"n\">reads"
             "</th><th class=\"n\">writes</th><th class=\"n\">stages</th><th class=\"n\">derives</th><th class=\"n\">"
             "fallbacks</th></tr></thead><tbody>\n",
             old != NULL ? " (thin: the base)" : "");
@@ -260,16 +283,17 @@ void lp_report_write_ranks(const lp_report_page *page)
         const lp_explanation *e = &page->now.cost[i];
         const int32_t rank = lp_scope_rank(lp_trace_scope_at(t, i));
         const int32_t other = old != NULL ? lp_trace_scope_find(old, rank) : -1;
-        fprintf(out, "<tr><td>%" PRId32 "</td><td class=\"wide\">", rank);
+        fprintf(out, "<tr><td><span class=\"unit\">rank </span>%" PRId32 "</td><td class=\"wide\">", rank);
         print_bar(out, "bar", e->bytes_read, scale);
         if (other >= 0 && other < page->base.costs)
             print_bar(out, "bar old", page->base.cost[other].bytes_read, scale);
-        fprintf(out,
-                "</td><td class=\"n\">%s</td><td class=\"n\">%s</td><td class=\"n\">%s</td><td class=\"n\">%s</td>"
-                "<td class=\"n\">%s</td></tr>\n",
-                lp_format_bytes(a, e->bytes_read), lp_format_bytes(b, e->bytes_written),
-                lp_format_bytes(c, e->bytes_staged), lp_format_count(d, e->derives),
-                lp_format_count((char[32]){0}, e->fallbacks));
+        fputs("</td>", out);
+        print_cell(out, "reads", lp_format_bytes(text, e->bytes_read));
+        print_cell(out, "writes", lp_format_bytes(text, e->bytes_written));
+        print_cell(out, "stages", lp_format_bytes(text, e->bytes_staged));
+        print_cell(out, "derives", lp_format_count(text, e->derives));
+        print_cell(out, "fallbacks", lp_format_count(text, e->fallbacks));
+        fputs("</tr>\n", out);
     }
     fputs("</tbody></table></div>\n", out);
     if (all > count)
