@@ -4,7 +4,7 @@
  * as they are and through slices. Random stretches of every element size, at even and odd addresses, in windows of any
  * size; records that were damaged are refused.
  *
- *   test_device_change [SEED]
+ *   test_device_change [SEED [ROUNDS]]     6 rounds; sanitizers want fewer
  */
 #include "gpu_testing.h"
 #include "replayer/device_change.h"
@@ -323,8 +323,9 @@ static void check_apply(bool is_damaged)
 int main(int argc, char **argv)
 {
     const uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
+    const int rounds = argc > 2 ? atoi(argv[2]) : 6;
     need_gpu();
-    for (int round = 0; round < 6; round++) {
+    for (int round = 0; round < rounds; round++) {
         p.random = seed * 7919 + (uint64_t)round + 1;
         printf("seed %llu, round %d\n", (unsigned long long)seed, round);
         fflush(stdout);

@@ -2,9 +2,13 @@
 /*
  * Cold starts into the memory of a GPU: every kind of name, slots of several sizes, faults of files. The bytes are
  * those of the model, the digests those of the CPU.
+ *
+ *   test_device_cold [ROUNDS]     20, each with all sizes; sanitizers want fewer
  */
 #include "gpu_check.h"
 #include "tests/unit/cold_testing.h"
+
+static int rounds = 20;
 
 static void test_loads(void **state)
 {
@@ -20,7 +24,7 @@ static void test_loads(void **state)
     (void)state;
     cold_open_bed(&b);
     assert_ok(&b.w, lp_cuda_device_open(&d, "cuda:0", &b.w.err));
-    for (int round = 0; round < 20; round++)
+    for (int round = 0; round < rounds; round++)
         for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
             size_t before, after, total;
             lp_cold_report r;
@@ -67,13 +71,15 @@ static void test_devices_that_are_not_there(void **state)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_loads),
         cmocka_unit_test(test_faults),
         cmocka_unit_test(test_devices_that_are_not_there),
     };
+    if (argc > 1)
+        rounds = atoi(argv[1]);
     need_gpu();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
