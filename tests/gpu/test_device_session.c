@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sessions on a GPU: the oracle over random worlds in every mode, order and split; a captured graph that sees new
- * sources, derives included; checks that fail; dummy values; no memory is taken after bind.
+ * Sessions on a GPU: the oracle over random worlds in every mode, order and split; chains of sessions; a captured graph
+ * that sees new sources, derives included; checks that fail; dummy values; no memory is taken after bind.
  *
  *   test_device_session [WORLDS [FIRST SEED]]
  */
 #include "gpu_check.h"
-#include "tests/unit/device_loads.h"
+#include "tests/unit/session_chains.h"
 
 #include "replayer/own_math.h"
 
@@ -70,21 +70,31 @@ static device_kit open_kit(void)
 
 /* ---- tests ---- */
 
+/* The first is layerwise without a spill. */
+static const lp_bind_options OPTIONS[] = {{.threads = 1, .device = "cuda:0", .staging = 1 << 20},
+                                          {.threads = 1, .device = "cuda:0", .staging = 1 << 16, .spill = 1 << 20},
+                                          {.threads = 1, .device = "cuda:0", .staging = 8192, .spill = 1 << 16}};
+
 static void test_every_mode_gives_the_model(void **state)
 {
-    static const lp_bind_options options[] = {{.threads = 1, .device = "cuda:0"},
-                                              {.threads = 1, .device = "cuda:0", .staging = 1 << 16, .spill = 1 << 20},
-                                              {.threads = 1, .device = "cuda:0", .staging = 8192, .spill = 1 << 16}};
     const device_kit k = open_kit();
     (void)state;
-    for (uint64_t n = 0; n < worlds; n++) {
-        lp_bind_options o = options[n % 3];
-        if (n % 3 == 0)
-            o.staging = 1 << 20; /* layerwise without a spill */
-        check_world(&k, first_seed + n, &o);
-    }
+    for (uint64_t n = 0; n < worlds; n++)
+        check_world(&k, first_seed + n, &OPTIONS[n % 3]);
     CUDA(cudaStreamDestroy(k.stream));
     print_message("%llu worlds\n", (unsigned long long)worlds);
+}
+
+static void test_chains(void **state)
+{
+    const device_kit k = open_kit();
+    chain_counts n = {0};
+    (void)state;
+    for (uint64_t seed = first_seed; seed < first_seed + worlds; seed++)
+        run_chain(&k, seed, &OPTIONS[seed % 3], NULL, &n);
+    CUDA(cudaStreamDestroy(k.stream));
+    print_message("%llu chains: %d loads ended (%d of some names), %d given up, %d refused; files in %d\n",
+                  (unsigned long long)worlds, n.ended, n.subsets, n.given_up, n.refused_begin, n.files);
 }
 
 /* A world with copies, a cast, a check and derives of both kinds of input. */
@@ -333,6 +343,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_dummy_values),
         cmocka_unit_test(test_memory_is_taken_at_bind),
         cmocka_unit_test(test_every_mode_gives_the_model),
+        cmocka_unit_test(test_chains),
     };
     need_gpu();
     if (argc > 1)

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Chains of sessions on plans of the host, with cold starts by the pipeline between them, and on a device in host
+ * memory.
+ */
+#include "cold_device.h"
+#include "device_testing.h"
+#include "session_chains.h"
+
+#include <time.h>
+
+enum { WORLDS = 120 };
+
+/* ---- the kit of the host ---- */
+
+static void *host_kit_take(void *context, int64_t bytes)
+{
+    (void)context;
+    return calloc(1, (size_t)bytes + 1);
+}
+
+static void host_kit_give(void *context, void *memory)
+{
+    (void)context;
+    free(memory);
+}
+
+static void host_kit_copy(void *context, void *to, const void *from, int64_t bytes)
+{
+    (void)context;
+    memcpy(to, from, (size_t)bytes);
+}
+
+static void host_kit_bind(void *context, lp_plan **out, world *w, const lp_destination_memory *memory,
+                          const lp_bind_options *o)
+{
+    (void)context;
+    assert_ok(w, lp_bind(out, w->trace, NULL, memory, w->ndest, o, &w->err));
+}
+
+static void host_kit_settle(void *context)
+{
+    (void)context;
+}
+
+static device_kit host_kit(void)
+{
+    return (device_kit){NULL,          host_kit_take, host_kit_give,   host_kit_copy,
+                        host_kit_copy, host_kit_bind, host_kit_settle, NULL};
+}
+
+/* ---- chains ---- */
+
+/* By the pipeline of cold starts, into a plan of the host. */
+static void cold_start(chain *c)
+{
+    static host_device pipe;
+    const int side_number = (int)pick(&c->w, SIDES);
+    round r = {.mode = LP_COLD, .from = &c->side[side_number]};
+    lp_cold_device table = host_table(&pipe);
+    const lp_cold_options o = {.readers = 2, .pinned = 1 << 18, .staging = (int64_t)4096 << pick(&c->w, 8)};
+    note(c, "cold start");
+    for (int i = 0; i < c->w.nsource; i++)
+        r.is_in[i] = is_loaded(c, i);
+    image to_be = image_to_be(c, &r);
+    assert_ok(&c->w, lp_cold_load(&table, c->plan, r.from->ck, &o, NULL, &c->w.err));
+    assert_same_image(&c->w, &c->live, &to_be, c->done);
+    free_image(&c->w, &c->want);
+    c->want = to_be;
+    for (int i = 0; i < c->w.nsource; i++) {
+        c->now.data[i] = r.from->host.data[i];
+        c->is_spoiled[i] = false;
+    }
+    c->all_spoiled = c->is_dummy = false;
+    c->has_loaded = true;
+    c->counts->ended++;
+    c->counts->starts++;
+}
+
+static void chain_on_device(uint64_t seed, const lp_bind_options *options, chain_counts *counts)
+{
+    fake_device f;
+    const device_kit k = open_kit(&f);
+    run_chain(&k, seed, options, NULL, counts);
+    assert_int_equal(f.blocks, 0);
+    fake_end(&f);
+}
+
+static void test_chains(void **state)
+{
+    static const lp_bind_options options[] = {{.threads = 1, .staging = 1 << 20},
+                                              {.threads = 2, .staging = 1 << 16, .spill = 1 << 20},
+                                              {.threads = 1, .staging = 8192, .spill = 1 << 16}};
+    const char *text = getenv("LOADPLAN_TEST_SEED");
+    const uint64_t first = text != NULL ? strtoull(text, NULL, 10) : (uint64_t)time(NULL) * 1000;
+    const device_kit host = host_kit();
+    chain_counts n = {0};
+    (void)state;
+    print_message("seed %llu\n", (unsigned long long)first);
+    for (uint64_t seed = first; seed < first + (text != NULL ? 1 : WORLDS); seed++) {
+        run_chain(&host, seed, &options[seed % 3], cold_start, &n);
+        chain_on_device(seed, &options[seed % 3], &n);
+    }
+    print_message("%d loads ended (%d of some names, %d cold starts), %d given up, %d refused; files in %d\n", n.ended,
+                  n.subsets, n.starts, n.given_up, n.refused_begin, n.files);
+    if (text == NULL)
+        assert_true(n.ended > 600 && n.given_up > 150 && n.refused_begin > 60 && n.subsets > 60 && n.files > 150 &&
+                    n.starts > 40);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_chains)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
