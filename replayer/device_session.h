@@ -224,9 +224,10 @@ lp_status lp_device_push_range(struct lp_session *s, lp_handle handle, int64_t o
                                lp_source_memory memory, lp_error *err);
 lp_status lp_device_push_strided(struct lp_session *s, lp_handle handle, const lp_form *form, const void *data,
                                  lp_source_memory memory, lp_error *err);
+lp_status lp_device_mark(struct lp_session *s, uint32_t entry, lp_error *err); /* loaded by the caller */
+/* device_session_many.c */
 lp_status lp_device_push_many(struct lp_session *s, const lp_handle *handle, const void *const *data, int64_t count,
                               lp_error *err);
-lp_status lp_device_mark(struct lp_session *s, uint32_t entry, lp_error *err); /* loaded by the caller */
 
 /* device_session_room.c */
 lp_status lp_device_take_slot(struct lp_session *s, uint32_t entry, lp_error *err); /* an entry may have one already */
@@ -234,8 +235,12 @@ void lp_device_drop_slot(struct lp_session *s, uint32_t entry);                 
 lp_status lp_device_no_room(struct lp_session *s, uint32_t entry, lp_error *err);   /* LP_E_LIMIT with its words */
 /* Whether a push of all of an entry from host memory would find room. LP_E_LIMIT as a push. */
 lp_status lp_device_has_room(struct lp_session *s, uint32_t entry, lp_error *err);
+
+/* device_session_play.c */
 bool lp_device_is_last(const struct lp_session *s, uint32_t entry); /* all of its units wait for it alone */
+/* The bytes of a name count as coming to its units (sign 1), or no longer (-1). */
 void lp_device_note_coming(struct lp_session *s, uint32_t entry, int sign);
+/* A slot that only one unit waits for is free when that unit has committed. */
 void lp_device_note_held(struct lp_session *s, uint32_t entry, int sign);
 
 /* device_session_commit.c */
