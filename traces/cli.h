@@ -55,7 +55,7 @@ struct lp_cli {
     int verbose;       /* -v, -vv */
     bool color;        /* for out */
     bool color_errors; /* for stderr */
-    void *state;       /* of cli.c */
+    void *state;       /* lp_cli_state, cli_private.h */
 };
 
 /* Option values. `name` must be in the command's table. */
