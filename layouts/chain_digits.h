@@ -19,6 +19,19 @@ typedef struct lp_chain_digits {
     lp_chain_digit digit[LP_CHAIN_DIGITS]; /* innermost first */
 } lp_chain_digits;
 
+/* A permutation, as it was recorded. */
+typedef struct lp_chain_recording {
+    const int64_t *place;
+    int64_t count;
+    int64_t looked; /* places that were looked at, in all passes together */
+} lp_chain_recording;
+
+/* That it has as many places as the shape, and nothing but elements of it. Errors as lp_chain_identify. */
+lp_status lp_chain_check_recording(lp_chain_recording *r, int ndim, const int64_t *shape, lp_error *err);
+
+/* The chain of one that has been checked. */
+lp_status lp_chain_identify_in(lp_chain *out, lp_chain_recording *r, int ndim, const int64_t *shape, lp_error *err);
+
 /* The chain of these digits over a source of this shape. LP_E_UNSUPPORTED: they cross its dimensions unevenly, leave
  * elements out, or are too many. */
 lp_status lp_chain_from_digits(lp_chain *out, const lp_chain_digits *list, int ndim, const int64_t *shape,

@@ -86,6 +86,37 @@ static int64_t unchanged(int64_t seen, int64_t value, int bits, bool adds)
     return index;
 }
 
+/* How often the highest unit of an index has each value: in the file, and among 0 .. count-1. */
+typedef struct unit_counts {
+    int64_t seen[256], made[256];
+} unit_counts;
+
+static void count_units(const int64_t *place, int64_t count, int bits, unit_counts *out)
+{
+    int64_t all = count - 1;
+    for (int64_t k = 0; k < count; k++)
+        all |= place[k];
+    int shift = 0;
+    while (shift + 2 * bits <= 63 && all >> (shift + bits) != 0)
+        shift += bits;
+    const int64_t mask = ((int64_t)1 << bits) - 1;
+    *out = (unit_counts){{0}, {0}};
+    for (int64_t k = 0; k < count; k++) {
+        out->seen[place[k] >> shift & mask]++;
+        out->made[k >> shift & mask]++;
+    }
+}
+
+/* Whether the change makes the one out of the other. */
+static bool could_be(const unit_counts *counts, int64_t value, int bits, bool adds)
+{
+    const int64_t mask = ((int64_t)1 << bits) - 1;
+    for (int64_t unit = 0; unit <= mask; unit++)
+        if (counts->made[unit] != counts->seen[(adds ? unit + value : unit ^ value) & mask])
+            return false;
+    return true;
+}
+
 /* Whether the units came out changed, all in the same way: then the order alone may be a chain. Every index has as many
  * units as the file has tensors, so what is changed shows in the highest one. */
 static bool find_change(const int64_t *place, int64_t count, int bits, const lp_chain_request *request,
@@ -93,10 +124,13 @@ static bool find_change(const int64_t *place, int64_t count, int bits, const lp_
 {
     int64_t *const order = bits <= 8 ? lp_allocate(platform->alloc, (size_t)count * sizeof *order) : NULL;
     bool found = false;
+    unit_counts counts;
+    if (order != NULL)
+        count_units(place, count, bits, &counts);
     for (int64_t change = 2; change < (int64_t)2 << bits && order != NULL && !found; change++) {
-        bool inside = true;
         *value = change / 2;
         *adds = change % 2 != 0;
+        bool inside = could_be(&counts, *value, bits, *adds);
         for (int64_t k = 0; k < count && inside; k++) {
             order[k] = unchanged(place[k], *value, bits, *adds);
             inside = order[k] < count;

@@ -4,28 +4,28 @@
  *
  * Without the elements of the other parts, those of one part are a permutation that an ordinary chain says. So, for
  * each dimension of the source: the longest run of its indices from 0 on whose elements alone have a chain is a part,
- * then the longest one behind it, and so on, or a shorter one where the rest has none. In a large dimension only such
- * ends are tried where the place of an index stops following that of the index before it in the same step. In the
- * result the parts take turns, in blocks of equal sizes; the axes of a part that count those blocks are common to all
- * parts and stand outside the bars.
+ * then the longest one behind it, and so on, or a shorter one where the rest has none. At first only such ends are
+ * tried where the place of an index stops following that of the index before it in the same step; then, in small
+ * dimensions, all. In the result the parts take turns, in blocks of equal sizes; the axes of a part that count those
+ * blocks are common to all parts and stand outside the bars.
  */
 #include "layouts/chain_split.h"
 
-#define TRIES_MAX ((int64_t)1 << 28) /* places looked at in all */
-#define ALL_ENDS  512                /* indices of a dimension, each of which may end a part */
+#define LOOKS_EACH 64                 /* times that each place is looked at, on average, before the search gives up, */
+#define LOOKS_FREE ((int64_t)1 << 26) /* but this often in all at least */
+#define ALL_ENDS   512                /* indices of a dimension, each of which may end a part */
 
 /* ---- parts of the source ---- */
 
-static int64_t index_at(const lp_split_search *s, int64_t k)
-{
-    return s->place[k] / s->stride % s->shape[s->dim];
-}
-
 static void find_places(lp_split_search *s)
 {
-    for (int64_t k = 0; k < s->count; k++)
-        if (s->place[k] % s->stride == 0 && s->place[k] / s->stride < s->shape[s->dim])
-            s->where[s->place[k] / s->stride] = k;
+    for (int64_t k = 0; k < s->count; k++) {
+        const int64_t above = s->place[k] / s->stride;
+        s->index[k] = above % s->shape[s->dim];
+        if (s->place[k] % s->stride == 0 && above < s->shape[s->dim])
+            s->where[above] = k;
+    }
+    s->looked += s->count;
 }
 
 /* The axes of a plain chain in memory order; false where it swizzles or has lists. */
@@ -59,7 +59,7 @@ static bool takes_turns(lp_split_search *s, int64_t from, int64_t until)
     int64_t length[2] = {0, 0}, run = 0, turns = 0, k = 0;
     bool below = true;
     for (; k < s->count; k++) {
-        const int64_t index = index_at(s, k);
+        const int64_t index = s->index[k];
         if (index < from)
             continue;
         if ((index < until) != below) {
@@ -72,7 +72,7 @@ static bool takes_turns(lp_split_search *s, int64_t from, int64_t until)
         }
         run++;
     }
-    s->tries += k;
+    s->looked += k;
     return k == s->count && (turns < 2 || run == length[below]) && (until == s->shape[s->dim] || !below);
 }
 
@@ -84,16 +84,18 @@ static bool is_part(lp_split_search *s, int64_t from, int64_t until, lp_split_pa
     lp_chain_form form;
     memcpy(shape, s->shape, (size_t)s->ndim * sizeof shape[0]);
     shape[s->dim] = until - from;
-    s->tries += s->count;
+    s->looked += s->count;
     for (int64_t k = 0; k < s->count; k++) {
-        const int64_t index = index_at(s, k);
+        const int64_t index = s->index[k];
         if (index < from || index >= until)
             continue;
         const int64_t above = s->place[k] / (s->stride * s->shape[s->dim]);
-        s->compact[count++] = (above * (until - from) + index - from) * s->stride + s->place[k] % s->stride;
+        s->compact[count++] = s->place[k] - (above * (s->shape[s->dim] - until + from) + from) * s->stride;
     }
-    return lp_chain_identify(&chain, s->compact, count, s->ndim, shape, NULL) == LP_OK &&
-           lp_chain_resolve(&form, &chain, shape, false, NULL) == LP_OK && take_axes(&form, out);
+    lp_chain_recording part = {.place = s->compact, .count = count};
+    const lp_status status = lp_chain_identify_in(&chain, &part, s->ndim, shape, NULL);
+    s->looked += part.looked;
+    return status == LP_OK && lp_chain_resolve(&form, &chain, shape, false, NULL) == LP_OK && take_axes(&form, out);
 }
 
 /* ---- parts of the result ---- */
@@ -101,7 +103,7 @@ static bool is_part(lp_split_search *s, int64_t from, int64_t until, lp_split_pa
 static int part_at(const lp_split_search *s, int64_t k)
 {
     int p = 0;
-    while (index_at(s, k) >= s->first[p + 1])
+    while (s->index[k] >= s->first[p + 1])
         p++;
     return p;
 }
@@ -113,9 +115,9 @@ static int64_t count_blocks(lp_split_search *s)
     const int64_t until = s->first[s->parts];
     int64_t length[LP_CHAIN_PARTS] = {0}, run = 0, blocks = 0;
     int p = 0;
-    s->tries += s->count;
+    s->looked += s->count;
     for (int64_t k = 0; k < s->count; k++) {
-        if (index_at(s, k) >= until)
+        if (s->index[k] >= until)
             continue;
         const int next = part_at(s, k);
         if (next != p) { /* the run of part p ends: as long as its first one, and followed by the next part */
@@ -228,8 +230,9 @@ static bool find_parts(lp_split_search *s, int64_t from, lp_chain *out)
     if (s->parts == LP_CHAIN_PARTS)
         return false;
     const int here = s->parts;
-    for (int64_t until = size; until > from && s->tries <= TRIES_MAX; until--) {
-        const bool end = size <= ALL_ENDS || until == size || until == from + 1 ||
+    const int64_t most = from == 0 ? size - 1 : size; /* the whole has no chain */
+    for (int64_t until = most; until > from && s->looked <= LOOKS_FREE + LOOKS_EACH * s->count; until--) {
+        const bool end = size <= s->ends_most || until == size || until == from + 1 ||
                          s->where[until] - s->where[until - 1] != s->where[from + 1] - s->where[from];
         if (!end || !takes_turns(s, from, until) || !is_part(s, from, until, &s->part[here]))
             continue;
@@ -242,34 +245,53 @@ static bool find_parts(lp_split_search *s, int64_t from, lp_chain *out)
     return false;
 }
 
-lp_status lp_chain_identify_parts(lp_chain *out, const int64_t *place, int64_t count, int ndim, const int64_t *shape,
-                                  const lp_alloc *alloc, lp_error *err)
+/* Looks for parts in each dimension, the innermost first; then again with ends wherever they may be. */
+static lp_status search_dims(lp_split_search *s, const lp_alloc *alloc, lp_chain *out)
 {
-    lp_error plain;
-    lp_status status = lp_chain_identify(out, place, count, ndim, shape, &plain);
-    lp_split_search s = {.place = place, .shape = shape, .count = count, .stride = 1, .ndim = ndim};
-    bool inside = status == LP_E_UNSUPPORTED;
-    for (int64_t k = 0; k < count && inside; k++)
-        inside = place[k] >= 0 && place[k] < count;
-    if (!inside) {
-        if (status != LP_OK && err != NULL)
-            *err = plain;
-        return status;
-    }
-    int64_t *const memory = lp_allocate(alloc, (size_t)count * 2 * sizeof *memory);
+    int64_t *const memory = lp_allocate(alloc, (size_t)s->count * 3 * sizeof *memory);
+    bool found = false;
     if (memory == NULL)
-        return lp_fail_memory(err);
-    s.where = memory;
-    s.compact = memory + count;
-    for (s.dim = ndim - 1; s.dim >= 0 && status == LP_E_UNSUPPORTED; s.dim--) {
-        memset(s.where, 0, (size_t)count * sizeof *s.where);
-        find_places(&s);
-        if (find_parts(&s, 0, out))
-            status = LP_OK;
-        s.stride *= shape[s.dim];
+        return LP_E_MEMORY;
+    s->index = memory;
+    s->where = memory + s->count;
+    s->compact = memory + 2 * s->count;
+    for (int round = 0; round < 2 && !found; round++) {
+        s->ends_most = round * ALL_ENDS;
+        s->stride = 1;
+        for (s->dim = s->ndim - 1; s->dim >= 0 && !found; s->dim--) {
+            memset(s->where, 0, (size_t)s->count * sizeof *s->where);
+            find_places(s);
+            found = find_parts(s, 0, out);
+            s->stride *= s->shape[s->dim];
+        }
     }
     lp_release(alloc, memory);
+    return found ? LP_OK : LP_E_UNSUPPORTED;
+}
+
+lp_status lp_split_identify(lp_chain *out, const int64_t *place, int64_t count, int ndim, const int64_t *shape,
+                            const lp_alloc *alloc, int64_t *looked, lp_error *err)
+{
+    lp_error plain;
+    lp_chain_recording whole = {.place = place, .count = count};
+    LP_TRY(lp_chain_check_recording(&whole, ndim, shape, err));
+    lp_status status = lp_chain_identify_in(out, &whole, ndim, shape, &plain);
+    *looked = whole.looked;
+    if (status != LP_E_UNSUPPORTED)
+        return status;
+    lp_split_search s = {.place = place, .shape = shape, .count = count, .looked = whole.looked, .ndim = ndim};
+    status = search_dims(&s, alloc, out);
+    *looked = s.looked;
+    if (status == LP_E_MEMORY)
+        return lp_fail_memory(err);
     if (status != LP_OK && err != NULL)
         *err = plain;
     return status;
+}
+
+lp_status lp_chain_identify_parts(lp_chain *out, const int64_t *place, int64_t count, int ndim, const int64_t *shape,
+                                  const lp_alloc *alloc, lp_error *err)
+{
+    int64_t looked;
+    return lp_split_identify(out, place, count, ndim, shape, alloc, &looked, err);
 }

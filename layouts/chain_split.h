@@ -3,7 +3,7 @@
 #ifndef LOADPLAN_CHAIN_SPLIT_H
 #define LOADPLAN_CHAIN_SPLIT_H
 
-#include "layouts/layout_private.h"
+#include "layouts/chain_digits.h"
 
 /* An axis of a part: where it lies in the source (in indices of its dimension, of its part), in memory order. */
 typedef struct lp_split_axis {
@@ -19,14 +19,21 @@ typedef struct lp_split_part {
 
 typedef struct lp_split_search {
     const int64_t *place, *shape;
-    int64_t count, stride, tries; /* stride: source elements from an index of dimension `dim` to the next one */
+    int64_t count, stride, looked; /* stride: source elements from an index of dimension `dim` to the next one;
+                                    * looked: places looked at so far */
+    int64_t ends_most;             /* size of a dimension up to which every index may end a part */
     int ndim, dim, parts;
-    int64_t *where, *compact; /* the place of each index of `dim`, others 0; the permutation of one part */
+    int64_t *index, *where, *compact; /* the index in `dim` of what lies at each place; the place of each such index,
+                                       * others 0; the permutation of one part */
     int64_t first[LP_CHAIN_PARTS + 1];
     lp_split_part part[LP_CHAIN_PARTS];
 } lp_split_search;
 
 /* The chain of parts that have been found, as text. Axes that count blocks stand outside the bars. */
 void lp_split_text(lp_layout_writer *w, const lp_split_search *s);
+
+/* lp_chain_identify_parts, which says how many places it looked at in all its passes. */
+lp_status lp_split_identify(lp_chain *out, const int64_t *place, int64_t count, int ndim, const int64_t *shape,
+                            const lp_alloc *alloc, int64_t *looked, lp_error *err);
 
 #endif

@@ -297,8 +297,8 @@ LP_API size_t lp_chain_inverse_text(const lp_chain_form *form, char *buffer, siz
 LP_API lp_status lp_chain_identify(lp_chain *out, const int64_t *place, int64_t count, int ndim, const int64_t *shape,
                                    lp_error *err);
 
-/* The same, with bars where nothing else says it. `alloc` (NULL: malloc) gives two more arrays of that size while the
- * search lasts; it looks at 2^28 places at most, then it gives up. LP_E_UNSUPPORTED as above. */
+/* The same, with bars where nothing else says it. `alloc` (NULL: malloc) gives three more arrays of that size while the
+ * search lasts; it looks at each place 256 times at most, on average, then it gives up. LP_E_UNSUPPORTED as above. */
 LP_API lp_status lp_chain_identify_parts(lp_chain *out, const int64_t *place, int64_t count, int ndim,
                                          const int64_t *shape, const lp_alloc *alloc, lp_error *err);
 
