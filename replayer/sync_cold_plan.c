@@ -24,7 +24,8 @@ static lp_status allocate(lp_cold_world *c, lp_cold_maker *m, lp_error *err)
     m->members = lp_allocate_zero(c->alloc, ranks * sizeof *m->members);
     m->cursor = lp_allocate_zero(c->alloc, ranks * sizeof *m->cursor);
     if (c->out == NULL || c->in == NULL || c->chunks == NULL || c->is_shared == NULL || c->needed == NULL ||
-        c->once == NULL || m->range == NULL || m->cursor == NULL)
+        c->once == NULL || m->range == NULL || m->part == NULL || m->class_of == NULL || m->members == NULL ||
+        m->cursor == NULL)
         return lp_fail_memory(err);
     for (int32_t i = 0; i < c->ranks; i++) {
         lp_pieces_init(&c->out[i], c->alloc);

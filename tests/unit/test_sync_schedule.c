@@ -2,6 +2,7 @@
 /* Schedules of whole worlds, up to 1,024 ranks, without moving a byte: every needed byte once, no other byte, from a
  * rank that holds it, and the load spread over the senders. Byte by byte against sets. */
 #include "sync_testing.h"
+#include "failing_memory.h"
 
 #include "replayer/sync_schedule.h"
 #include "replayer/sync_world.h"
@@ -214,6 +215,40 @@ static void cold_starts_read_each_byte_once(void **state)
     check_cold((layout){8, 8, false}, 1024);
 }
 
+typedef struct memory_case {
+    const lp_trace *trace;
+    lp_platform platform;
+} memory_case;
+
+static lp_status plan_cold(void *context, lp_error *err)
+{
+    const memory_case *c = context;
+    lp_world_bytes needs;
+    LP_TRY(lp_world_bytes_make(&needs, c->trace, false, &c->platform, err));
+    lp_status status = LP_OK;
+    for (int32_t rank = -1; rank < 4 && status == LP_OK; rank++) {
+        lp_cold_world w;
+        status = lp_cold_world_make(&w, &needs, rank, 512, NULL, err);
+        if (status == LP_OK)
+            lp_cold_world_free(&w);
+    }
+    lp_world_bytes_free(&needs);
+    return status;
+}
+
+static void cold_starts_without_memory_end_clean(void **state)
+{
+    failing_alloc f = {0};
+    const lp_alloc alloc = {.size = sizeof alloc, .context = &f, .resize = failing_resize, .exact = true};
+    lp_checkpoint *checkpoint = make_model();
+    lp_trace *t = record_layout(checkpoint, 1, 4, false);
+    memory_case c = {.trace = t, .platform = {.alloc = &alloc}};
+    (void)state;
+    assert_true(fail_every_allocation(&f, plan_cold, &c) > 30);
+    lp_trace_close(t);
+    lp_checkpoint_close(checkpoint);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -221,6 +256,7 @@ int main(void)
         cmocka_unit_test(a_world_of_64),
         cmocka_unit_test(a_world_of_1024),
         cmocka_unit_test(cold_starts_read_each_byte_once),
+        cmocka_unit_test(cold_starts_without_memory_end_clean),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
