@@ -2,6 +2,8 @@
 /* check, bytes: who writes a destination, and the sentences about writers that meet, miss or go astray. */
 #include "traces/check_writers.h"
 
+#include "traces/map_parts.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -138,6 +140,18 @@ lp_status lp_cover_note_outside(lp_cover_pass *p, const lp_destination *d, const
                             describe(p, w, name, sizeof name), lo, hi, d->name);
 }
 
+/* Whether two records of one name do the same to every byte that they share. */
+static lp_status do_the_same(const lp_cover_pass *p, const lp_record *x, const lp_record *y, bool *same, lp_error *err)
+{
+    const lp_destination *to_x = &p->rows->dest[x->dest], *to_y = &p->rows->dest[y->dest];
+    *same = false;
+    if (x->name != y->name || x->src_dtype != y->src_dtype || x->dst_dtype != y->dst_dtype ||
+        x->fill_bits != y->fill_bits || x->map->src_elem != y->map->src_elem || x->map->dst_elem != y->map->dst_elem)
+        return LP_OK;
+    return lp_maps_agree(same, &(lp_placed_map){x->map, x->src_off, to_x->offset + x->dst_off},
+                         &(lp_placed_map){y->map, y->src_off, to_y->offset + y->dst_off}, p->c->alloc, err);
+}
+
 /* Two writers share bytes: nothing where their order is known, a warning where it is recorded, else a denial. */
 lp_status lp_cover_note_pair(lp_cover_pass *p, const lp_writer *a, const lp_writer *b, int64_t lo, int64_t hi,
                              lp_error *err)
@@ -151,9 +165,13 @@ lp_status lp_cover_note_pair(lp_cover_pass *p, const lp_writer *a, const lp_writ
     bool is_ordered = false;
     if (a->kind == LP_BY_RECORD && b->kind == LP_BY_RECORD) {
         const lp_record *x = &rows->record[a->row], *y = &rows->record[b->row];
-        if (x->name == LP_NAME_BEGIN || y->name == LP_NAME_BEGIN || x->name == y->name)
-            return LP_OK; /* the beginning comes first; the writes of one name keep their order */
+        bool is_same;
+        if (x->name == LP_NAME_BEGIN || y->name == LP_NAME_BEGIN)
+            return LP_OK; /* the beginning comes first */
+        LP_TRY(do_the_same(p, x, y, &is_same, err));
         is_ordered = x->seq > 0 && y->seq > 0 && x->seq != y->seq;
+        if (is_same || (is_ordered && x->name == y->name))
+            return LP_OK;
     }
     bool first;
     char one[600], other[600];

@@ -138,37 +138,73 @@ static lp_status find_overwrites(lp_trace *t, const lp_write *write, int64_t cou
     return LP_OK;
 }
 
+/* Cuts out of `w` what each of `later` writes, but for those that take parts of its elements: there both are kept, and
+ * get an order like writes of different names. *cut_all: there was none of these. */
+static lp_status trim_one_by_one(lp_trace *t, lp_write *w, const lp_writes *later, bool *gone, bool *cut_all,
+                                 lp_error *err)
+{
+    for (int64_t i = 0; i < later->count && !*gone; i++) {
+        const lp_record *cut = &later->item[i].record;
+        const lp_status status = lp_write_subtract(t, w, cut->map, cut->dst_off, gone, err);
+        if (status != LP_OK && status != LP_E_UNSUPPORTED)
+            return status;
+        *cut_all = *cut_all && status == LP_OK;
+    }
+    return LP_OK;
+}
+
+/* What trim_backwards knows about the overlapping writes that it has kept. */
+typedef struct trimming {
+    lp_writes apart;       /* that do not overlap each other */
+    const lp_map *written; /* their bytes, or NULL */
+    lp_writes uncut;       /* of whose elements later ones take parts */
+} trimming;
+
+static lp_status trim_overlapping(lp_trace *t, trimming *later, lp_write *w, bool *gone, lp_error *err)
+{
+    bool cut_all = true;
+    lp_status status = LP_OK;
+    if (later->written != NULL)
+        status = lp_write_subtract(t, w, later->written, 0, gone, err);
+    if (status == LP_E_UNSUPPORTED)
+        status = trim_one_by_one(t, w, &later->apart, gone, &cut_all, err);
+    LP_TRY(status);
+    LP_TRY(trim_one_by_one(t, w, &later->uncut, gone, &cut_all, err));
+    if (*gone)
+        return LP_OK;
+    if (!lp_writes_add(cut_all ? &later->apart : &later->uncut, w))
+        return lp_fail_memory(err);
+    if (cut_all) {
+        const lp_map *more;
+        LP_TRY(lp_writes_region(t, &more, later->apart.item, later->apart.count, err));
+        lp_map_free(later->written, t->platform.alloc);
+        later->written = more;
+    }
+    return LP_OK;
+}
+
 /* From the last write back to the first: what is already written later is cut out. `kept` gets the writes that are
- * left, last one first; together they never overlap. */
+ * left, last one first. */
 static lp_status trim_backwards(lp_trace *t, const lp_write *write, int64_t count, const bool *overlaps,
                                 lp_writes *kept, lp_error *err)
 {
-    const lp_alloc *alloc = t->platform.alloc;
-    const lp_map *written = NULL; /* the bytes of the overlapping writes in `kept` */
-    lp_writes cover = {.alloc = alloc};
+    trimming later = {.apart = {.alloc = t->platform.alloc}, .uncut = {.alloc = t->platform.alloc}};
     lp_status status = LP_OK;
     for (int64_t i = count - 1; i >= 0; i--) {
         lp_write w = write[i];
         bool gone = false;
-        if (overlaps[i] && written != NULL)
-            LP_TRY_GOTO(lp_write_subtract(t, &w, written, 0, &gone, err), free_cover);
-        if (gone)
-            continue;
-        if (!lp_writes_add(kept, &w) || (overlaps[i] && !lp_writes_add(&cover, &w))) {
+        if (overlaps[i])
+            LP_TRY_GOTO(trim_overlapping(t, &later, &w, &gone, err), free_later);
+        if (!gone && !lp_writes_add(kept, &w)) {
             status = lp_fail_memory(err);
-            goto free_cover;
-        }
-        if (overlaps[i]) {
-            const lp_map *more;
-            LP_TRY_GOTO(lp_writes_region(t, &more, cover.item, cover.count, err), free_cover);
-            lp_map_free(written, alloc);
-            written = more;
+            goto free_later;
         }
     }
 
-free_cover:
-    lp_map_free(written, alloc);
-    lp_writes_free(&cover);
+free_later:
+    lp_map_free(later.written, t->platform.alloc);
+    lp_writes_free(&later.apart);
+    lp_writes_free(&later.uncut);
     return status;
 }
 

@@ -4,6 +4,7 @@
  * overlap get their seq (trace_overlap.c). Begin fills come before everything and never need one: they are trimmed by
  * whatever is written later.
  */
+#include "traces/map_parts.h"
 #include "traces/trace_order.h"
 
 #include <stdlib.h>
@@ -85,6 +86,38 @@ free_cuts:
     return status;
 }
 
+/* Trims `fill` and puts what is left behind the others. Where a later write takes parts of its elements it becomes one
+ * fill for each byte of its pattern. */
+static lp_status add_begin_fill(lp_trace *t, const lp_unit *fill, const lp_units *named, const lp_units *fills,
+                                lp_writes *out, bool *any_split, lp_error *err)
+{
+    lp_unit rest = *fill;
+    bool gone;
+    const lp_status status = trim_begin_fill(t, &rest, named, fills, &gone, err);
+    const int32_t bytes = fill->write.record.map->dst_elem;
+    if (status == LP_OK && !gone && !lp_writes_add(out, &rest.write))
+        return lp_fail_memory(err);
+    if (status != LP_E_UNSUPPORTED || bytes == 1)
+        return status;
+    for (int32_t k = 0; k < bytes; k++) {
+        int64_t src_off, dst_off;
+        lp_unit part = *fill;
+        lp_record *r = &part.write.record;
+        const lp_map *map;
+        LP_TRY(lp_map_element_byte(&map, r->map, k, t->platform.alloc, err));
+        const lp_status added = lp_map_pool_add(&t->shared->maps, map, &r->map, &src_off, &dst_off, err);
+        lp_map_free(map, t->platform.alloc);
+        LP_TRY(added);
+        r->dst_off += dst_off;
+        r->fill_bits = r->fill_bits >> (8 * k) & 0xff;
+        LP_TRY(trim_begin_fill(t, &part, named, fills, &gone, err));
+        if (!gone && !lp_writes_add(out, &part.write))
+            return lp_fail_memory(err);
+    }
+    *any_split = true;
+    return LP_OK;
+}
+
 /* ---- storages ---- */
 
 typedef struct storage_work {
@@ -98,13 +131,8 @@ static lp_status order_storage(lp_trace *t, storage_work *w, const lp_writes *pi
     for (int64_t i = 0; i < w->named.count; i++)
         if (!lp_writes_add(out, &w->named.item[i].write))
             return lp_fail_memory(err);
-    for (int64_t i = 0; i < w->fills.count; i++) {
-        lp_unit fill = w->fills.item[i];
-        bool gone;
-        LP_TRY(trim_begin_fill(t, &fill, &w->named, &w->fills, &gone, err));
-        if (!gone && !lp_writes_add(out, &fill.write))
-            return lp_fail_memory(err);
-    }
+    for (int64_t i = 0; i < w->fills.count; i++)
+        LP_TRY(add_begin_fill(t, &w->fills.item[i], &w->named, &w->fills, out, any_split, err));
     return LP_OK;
 }
 

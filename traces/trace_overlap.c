@@ -7,6 +7,7 @@
  * anything that happens elsewhere. Where two units come before each other at different bytes, or several ones form a
  * circle, no order of whole units exists: they are taken apart into their calls.
  */
+#include "traces/map_parts.h"
 #include "traces/trace_order.h"
 
 #include <inttypes.h>
@@ -56,34 +57,16 @@ static lp_status list_calls(order_work *w, const lp_unit *u, lp_units *calls, lp
 
 /* ---- one pair ---- */
 
-static lp_status shared_part(lp_trace *t, const lp_unit *of, const lp_unit *with, const lp_map **out, lp_error *err)
-{
-    const lp_alloc *alloc = t->platform.alloc;
-    const lp_map *part;
-    LP_TRY(lp_map_intersect(&part, of->write.record.map, with->write.record.map, with->lo - of->lo, alloc, err));
-    const lp_status status = lp_map_shift(out, part, of->write.record.src_off, of->lo, alloc, err);
-    lp_map_free(part, alloc);
-    return status;
-}
-
 /* Whether two writes of one name through different destinations put the same source bytes on every shared byte, as the
  * load of tied weights does: then no order is needed. */
 static lp_status writes_same_bytes(lp_trace *t, const lp_unit *a, const lp_unit *b, bool *same, lp_error *err)
 {
-    const lp_alloc *alloc = t->platform.alloc;
+    const lp_record *x = &a->write.record, *y = &b->write.record;
     *same = false;
-    if (a->write.record.name != b->write.record.name || !is_same_deed(&a->write.record, &b->write.record))
+    if (x->name != y->name || !is_same_deed(x, y))
         return LP_OK;
-    const lp_map *p = NULL, *q = NULL;
-    lp_status status = LP_OK;
-    LP_TRY_GOTO(shared_part(t, a, b, &p, err), free_parts);
-    LP_TRY_GOTO(shared_part(t, b, a, &q, err), free_parts);
-    *same = lp_map_equal(p, q);
-
-free_parts:
-    lp_map_free(p, alloc);
-    lp_map_free(q, alloc);
-    return status;
+    return lp_maps_agree(same, &(lp_placed_map){x->map, x->src_off, a->lo}, &(lp_placed_map){y->map, y->src_off, b->lo},
+                         t->platform.alloc, err);
 }
 
 /* Call by call: is a call of `a` earlier than one of `b` that it shares bytes with, is one later? Both, when that
