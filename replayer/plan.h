@@ -136,14 +136,26 @@ lp_status lp_plan_steps(lp_plan *plan, const lp_expert_map *experts, lp_error *e
 lp_status lp_plan_keep_map(lp_plan *plan, const lp_map *map, lp_error *err); /* owns it, also on failure */
 lp_status lp_plan_add_step(lp_plan *plan, const lp_step *step, lp_error *err);
 
-/* plan_order.c: cuts from the steps of records with seq what later ones overwrite. step and seq go by the records of
- * `rows`. */
-lp_status lp_plan_free_order(lp_plan *plan, const lp_rows *rows, lp_step *step, const uint32_t *seq, lp_error *err);
+/* What the records of one scope do: a step for each, further ones behind them, and derives in place of those whose step
+ * has no map. In memory of plan->platform.alloc, freed with lp_scope_steps_free. */
+typedef struct lp_scope_steps {
+    lp_step *step;
+    int64_t count, capacity;
+    lp_derive *derive;
+    int64_t derive_count, derive_capacity;
+} lp_scope_steps;
+void lp_scope_steps_free(const lp_plan *plan, lp_scope_steps *steps);
+
+/* plan_order.c: cuts from the steps of records with seq what later ones overwrite. */
+lp_status lp_plan_free_order(lp_plan *plan, const lp_rows *rows, lp_scope_steps *steps, lp_error *err);
+
+/* plan_overlap.c: refuses two steps of names that write one byte, unless they write the same. */
+lp_status lp_plan_check_overlaps(const lp_plan *plan, lp_error *err);
 
 /* plan_experts.c: steps and derives of slotted destinations by another expert map. */
 lp_status lp_plan_experts(lp_plan *plan, const lp_expert_map *experts, lp_error *err);
-/* Steps of a scope's records, order made free, in a block of plan->platform.alloc that the caller frees. */
-lp_status lp_plan_scope_steps(lp_plan *plan, const lp_rows *rows, lp_step **out, int64_t *count, lp_error *err);
+/* Steps of a scope's records, order made free, which the caller frees. */
+lp_status lp_plan_scope_steps(lp_plan *plan, const lp_rows *rows, lp_scope_steps *out, lp_error *err);
 
 /* plan_bind.c: all of the memory is written anew from here on, by the plan's own expert map. */
 void lp_plan_start_over(lp_plan *plan);

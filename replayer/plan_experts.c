@@ -70,26 +70,32 @@ static lp_status add_moved(lp_plan *plan, const lp_slots *s, const lp_step *step
 static lp_status add_from_owner(lp_plan *plan, const lp_experts *x, int32_t owner, const lp_rows *rows, lp_error *err)
 {
     lp_status status = LP_OK;
-    lp_step *step;
-    int64_t count;
+    lp_scope_steps made;
     const int32_t *mine = x->map->logical + x->rank * x->slots;
-    LP_TRY(lp_plan_scope_steps(plan, rows, &step, &count, err));
-    for (int64_t i = 0; i < count; i++) {
-        const lp_destination *dest = &rows->dest[step[i].dest];
+    LP_TRY(lp_plan_scope_steps(plan, rows, &made, err));
+    for (int64_t i = 0; i < made.count; i++) {
+        lp_step *step = &made.step[i];
+        const lp_destination *dest = &rows->dest[step->dest];
         lp_slots s = {.count = 0};
-        if (dest->slot_dim < 0 || step[i].map->nbox == 0)
+        if (dest->slot_dim < 0 || (step->map != NULL && step->map->nbox == 0))
             continue;
+        if (step->map == NULL) {
+            status = lp_fail_at(err, LP_E_UNSUPPORTED, dest->name, -1,
+                                "a cast into '%s' is overwritten by parts of elements, which no expert map can move",
+                                dest->name);
+            goto free_steps;
+        }
         LP_TRY_GOTO(lp_slots_of(dest, &s, err), free_steps);
-        LP_TRY_GOTO(same_destination(plan, dest, step[i].dest, &step[i].dest, err), free_steps);
-        const int64_t only = only_slot(&s, step[i].map, step[i].dst_off);
+        LP_TRY_GOTO(same_destination(plan, dest, step->dest, &step->dest, err), free_steps);
+        const int64_t only = only_slot(&s, step->map, step->dst_off);
         for (int64_t to = 0; to < x->slots; to++) {
             const int64_t from = mine[to] % x->slots;
             if (mine[to] / x->slots == owner && (only < 0 || only == from))
-                LP_TRY_GOTO(add_moved(plan, &s, &step[i], from, to, only >= 0, err), free_steps);
+                LP_TRY_GOTO(add_moved(plan, &s, step, from, to, only >= 0, err), free_steps);
         }
     }
 free_steps:
-    lp_release(plan->platform.alloc, step);
+    lp_scope_steps_free(plan, &made);
     return status;
 }
 

@@ -100,18 +100,23 @@ static lp_status check_record(const lp_plan *plan, const lp_rows *rows, const lp
 
 /* ---- steps ---- */
 
-lp_status lp_plan_scope_steps(lp_plan *plan, const lp_rows *rows, lp_step **out, int64_t *count, lp_error *err)
+void lp_scope_steps_free(const lp_plan *plan, lp_scope_steps *steps)
+{
+    lp_release(plan->platform.alloc, steps->step);
+    lp_release(plan->platform.alloc, steps->derive);
+    *steps = (lp_scope_steps){.step = NULL};
+}
+
+lp_status lp_plan_scope_steps(lp_plan *plan, const lp_rows *rows, lp_scope_steps *out, lp_error *err)
 {
     lp_status status = LP_OK;
-    lp_step *step = lp_allocate(plan->platform.alloc, rows->nrecord * sizeof *step);
-    uint32_t *seq = lp_allocate(plan->platform.alloc, rows->nrecord * sizeof *seq);
-    if (step == NULL || seq == NULL) {
-        status = lp_fail_memory(err);
-        goto release;
-    }
-    for (uint32_t i = 0; i < rows->nrecord; i++) {
+    *out = (lp_scope_steps){.count = rows->nrecord, .capacity = rows->nrecord};
+    out->step = lp_allocate(plan->platform.alloc, rows->nrecord * sizeof *out->step);
+    if (out->step == NULL)
+        return lp_fail_memory(err);
+    for (uint32_t i = 0; status == LP_OK && i < rows->nrecord; i++) {
         const lp_record *r = &rows->record[i];
-        step[i] = (lp_step){
+        out->step[i] = (lp_step){
             .map = r->map,
             .src_off = r->src_off,
             .dst_off = r->dst_off,
@@ -123,29 +128,41 @@ lp_status lp_plan_scope_steps(lp_plan *plan, const lp_rows *rows, lp_step **out,
             .src_dtype = r->src_dtype,
             .dst_dtype = r->dst_dtype,
         };
-        seq[i] = r->seq;
-        LP_TRY_GOTO(check_record(plan, rows, &step[i], err), release);
+        status = check_record(plan, rows, &out->step[i], err);
     }
-    LP_TRY_GOTO(lp_plan_free_order(plan, rows, step, seq, err), release);
-    *out = step;
-    *count = rows->nrecord;
-    step = NULL;
-release:
-    lp_release(plan->platform.alloc, step);
-    lp_release(plan->platform.alloc, seq);
+    if (status == LP_OK)
+        status = lp_plan_free_order(plan, rows, out, err);
+    if (status != LP_OK)
+        lp_scope_steps_free(plan, out);
     return status;
+}
+
+/* The derives of the trace, and behind them those that `made` has in place of steps. */
+static lp_status list_derives(lp_plan *plan, const lp_scope_steps *made, lp_error *err)
+{
+    const lp_rows *rows = plan->rows;
+    if (made->derive_count >= LP_NONE - rows->nderive)
+        return lp_fail(err, LP_E_LIMIT, "too many derives in one scope");
+    plan->job_count = rows->nderive + (uint32_t)made->derive_count;
+    plan->derive = lp_arena_get(&plan->arena, ((size_t)plan->job_count + 1) * sizeof *plan->derive);
+    if (plan->derive == NULL)
+        return lp_fail_memory(err);
+    if (rows->nderive > 0)
+        memcpy(plan->derive, rows->derive, rows->nderive * sizeof *plan->derive);
+    if (made->derive_count > 0)
+        memcpy(plan->derive + rows->nderive, made->derive, (size_t)made->derive_count * sizeof *plan->derive);
+    return LP_OK;
 }
 
 static lp_status add_records(lp_plan *plan, bool without_slots, lp_error *err)
 {
-    lp_status status = LP_OK;
-    lp_step *step;
-    int64_t count;
-    LP_TRY(lp_plan_scope_steps(plan, plan->rows, &step, &count, err));
-    for (int64_t i = 0; status == LP_OK && i < count; i++)
-        if (!without_slots || plan->rows->dest[step[i].dest].slot_dim < 0)
-            status = lp_plan_add_step(plan, &step[i], err);
-    lp_release(plan->platform.alloc, step);
+    lp_scope_steps made;
+    LP_TRY(lp_plan_scope_steps(plan, plan->rows, &made, err));
+    lp_status status = list_derives(plan, &made, err);
+    for (int64_t i = 0; status == LP_OK && i < made.count; i++)
+        if (made.step[i].map != NULL && (!without_slots || plan->rows->dest[made.step[i].dest].slot_dim < 0))
+            status = lp_plan_add_step(plan, &made.step[i], err);
+    lp_scope_steps_free(plan, &made);
     return status;
 }
 
@@ -255,13 +272,6 @@ no_memory:
 
 lp_status lp_plan_steps(lp_plan *plan, const lp_expert_map *experts, lp_error *err)
 {
-    const lp_rows *rows = plan->rows;
-    plan->job_count = rows->nderive;
-    plan->derive = lp_arena_get(&plan->arena, (rows->nderive + 1) * sizeof *plan->derive);
-    if (plan->derive == NULL)
-        return lp_fail_memory(err);
-    if (rows->nderive > 0)
-        memcpy(plan->derive, rows->derive, rows->nderive * sizeof *plan->derive);
     LP_TRY(add_records(plan, experts != NULL, err));
     if (experts != NULL)
         LP_TRY(lp_plan_experts(plan, experts, err));
@@ -272,5 +282,6 @@ lp_status lp_plan_steps(lp_plan *plan, const lp_expert_map *experts, lp_error *e
         qsort(plan->step, (size_t)plan->step_count, sizeof *plan->step, by_name);
     for (int64_t i = 0; i < plan->fill_count; i++)
         plan->storage[plan->storage_of[plan->fill[i].dest]].is_written = true;
-    return make_entries(plan, err);
+    LP_TRY(make_entries(plan, err));
+    return lp_plan_check_overlaps(plan, err);
 }

@@ -355,7 +355,7 @@ static inline void free_payload(const world *w, payload *p)
 
 /* ---- the model ---- */
 
-/* One block for each destination's storage, by destination. */
+/* One block for each storage, by destination. */
 typedef struct image {
     uint8_t *data[DESTS_MAX];
 } image;
@@ -427,11 +427,21 @@ static inline void model_load(const world *w, const payload *p, image *m)
         model_derive(w, &w->derive[i], p, m);
 }
 
+/* The first destination of the storage that destination i lies in. */
+static inline int owner_of(const world *w, int i)
+{
+    int owner = 0;
+    while (strcmp(w->dest[owner].storage, w->dest[i].storage) != 0)
+        owner++;
+    return owner;
+}
+
 static inline image new_image(const world *w)
 {
     image m = {{NULL}};
     for (int i = 0; i < w->ndest; i++) {
-        m.data[i] = calloc(1, (size_t)w->dest[i].storage_bytes + 1);
+        const int owner = owner_of(w, i);
+        m.data[i] = owner < i ? m.data[owner] : calloc(1, (size_t)w->dest[i].storage_bytes + 1);
         assert_non_null(m.data[i]);
     }
     return m;
@@ -440,7 +450,8 @@ static inline image new_image(const world *w)
 static inline void free_image(const world *w, image *m)
 {
     for (int i = 0; i < w->ndest; i++)
-        free(m->data[i]);
+        if (owner_of(w, i) == i)
+            free(m->data[i]);
 }
 
 /* ---- files ---- */
