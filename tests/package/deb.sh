@@ -42,6 +42,10 @@ for name in $(sed -n 's/^Requires.private: //p' "$lib/pkgconfig/loadplan.pc"); d
     package=$(dpkg-query -S "*/pkgconfig/$name.pc" | sed 's/:.*//')
     [[ ", $needs," == *", $package,"* ]] || { echo "libloadplan-dev does not depend on $package, which has $name.pc"; exit 1; }
 done
+if pkg-config --static --libs sqlite3 | grep -q -- '-lz\b' && [[ ", $needs," != *", zlib1g-dev,"* ]]; then
+    echo "libloadplan-dev does not bring zlib, which SQLite asks static users for"
+    exit 1
+fi
 test -e "$work/root/usr/share/bash-completion/completions/loadplan"
 test -e "$work/root/usr/share/zsh/vendor-completions/_loadplan"
 test -e "$work/root/usr/share/fish/vendor_completions.d/loadplan.fish"
