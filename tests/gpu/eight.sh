@@ -130,9 +130,11 @@ done
 if [ -z "$host" ]; then
     "$tools/test_moe_processes" "$gpus" >moe.txt 2>&1 || failed=1
     tail -n 3 moe.txt # its last case is a rank that stays away
-    timeout 240 "$tools/bench_moe_exchange" --gpus "$gpus" --formats mxfp4,nvfp4,fp8 --shapes flash,pro \
-        --tokens 8,64,512,4096,8192 --launches 11 --no-check | tee -a "$out/results.jsonl" || failed=1
-    timeout 60 "$tools/bench_moe_exchange" --gpus "$gpus" --formats mxfp4,fp8 --shapes tiny --tokens 64 --launches 5 |
-        tee -a "$out/results.jsonl" || failed=1
+    bench_moe() { timeout "$1" "$tools/bench_moe_exchange" --ranks "$gpus" "${@:2}" | tee -a "$out/results.jsonl" || failed=1; }
+    bench_moe 60 --formats mxfp4,fp8 --shapes tiny --tokens 64 --launches 5 --balance even,tokens,routes
+    bench_moe 200 --formats mxfp4,nvfp4,fp8 --shapes flash,pro --tokens 8,64,512,4096,8192 --launches 11 --no-check
+    # One rank with half of the tokens: 65,536 at most, if each rank had as many. Then with half of the routes.
+    bench_moe 70 --formats mxfp4,nvfp4,fp8 --shapes flash,pro --tokens 64,512,2048 --launches 7 --no-check --balance tokens
+    bench_moe 90 --formats mxfp4,nvfp4,fp8 --shapes flash,pro --tokens 64,512,4096 --launches 7 --no-check --balance routes
 fi
 exit $failed

@@ -224,6 +224,15 @@ lp_status problem_make(moe_problem *p, const lp_megamoe_shape *shape, int32_t n,
 
 /* ---- tokens ---- */
 
+static int64_t pick(int64_t experts, int64_t half, problem_routing routing, uint64_t *state)
+{
+    const uint64_t r = random_next(state);
+    if (half == 0 || (routing != ROUTE_HALF_EMPTY && routing != ROUTE_UNEVEN))
+        return (int64_t)(r % (uint64_t)experts);
+    const bool is_low = routing == ROUTE_HALF_EMPTY || random_next(state) % 4 != 0;
+    return is_low ? (int64_t)(r % (uint64_t)half) : half + (int64_t)(r % (uint64_t)(experts - half));
+}
+
 static int64_t choose(const lp_megamoe_shape *shape, problem_routing routing, int64_t token, int64_t j,
                       const int64_t *earlier, uint64_t *state)
 {
@@ -248,11 +257,11 @@ static int64_t choose(const lp_megamoe_shape *shape, problem_routing routing, in
         break;
     case ROUTE_UNIFORM:
     case ROUTE_HALF_EMPTY:
+    case ROUTE_UNEVEN:
         break;
     }
-    const int64_t of = routing == ROUTE_HALF_EMPTY && experts > 1 ? experts / 2 : experts;
     for (int64_t attempt = 0;; attempt++) { /* different ones as long as there are some */
-        const int64_t id = first + (int64_t)(random_next(state) % (uint64_t)of);
+        const int64_t id = first + pick(experts, experts / 2, routing, state);
         bool fresh = true;
         for (int64_t i = 0; i < j; i++)
             fresh &= earlier[i] != id;

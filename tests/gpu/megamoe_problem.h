@@ -13,7 +13,8 @@ typedef enum problem_routing {
     ROUTE_MASKED,      /* a third of the ids is -1 */
     ROUTE_ALL_MASKED,
     ROUTE_OTHER_RANKS, /* experts of other ranks among them: ids below, above and far beyond */
-    ROUTE_HALF_EMPTY   /* only the lower half of the experts */
+    ROUTE_HALF_EMPTY,  /* only the lower half of the experts */
+    ROUTE_UNEVEN       /* three of four go to the lower half */
 } problem_routing;
 
 typedef enum problem_scales {

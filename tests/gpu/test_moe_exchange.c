@@ -20,6 +20,7 @@ static const int64_t BRIEF_NS = 300000000;
         {label "-all-for-one", format, n, 3, SMALL, .tokens = {30, 20, 10}, .routing = ROUTE_HOT},                     \
         {label "-all-of-one", format, n, 4, SMALL, .tokens = {0, 0, 90, 0}},                                           \
         {label "-half", format, n, 2, SMALL, .tokens = {33, 34}, .routing = ROUTE_HALF_EMPTY},                         \
+        {label "-uneven", format, n, 3, SMALL, .tokens = {96, 48, 48}, .routing = ROUTE_UNEVEN},                       \
         {label "-masked", format, n, 2, SMALL, .tokens = {33, 34}, .routing = ROUTE_MASKED},                           \
         {label "-all-masked", format, n, 2, SMALL, .tokens = {9, 1}, .routing = ROUTE_ALL_MASKED},                     \
         {label "-none", format, n, 2, SMALL, .tokens = {0, 0}},                                                        \

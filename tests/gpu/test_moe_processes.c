@@ -15,10 +15,20 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* Most tokens are of one rank, and most routes go to its experts. */
+#define UNEVEN(label, format)                                                                                          \
+    {                                                                                                                  \
+        label, format, 0, 0, .hidden = 512, .intermediate = 256, .experts = 8, .tokens = {96, 32, 32, 32},             \
+                             .routing = ROUTE_UNEVEN                                                                   \
+    }
+
 static const exchange_case cases[] = {
     {"mxfp4", LP_MXFP4, 0, 0, .hidden = 512, .intermediate = 256, .experts = 3, .tokens = {17, 64, 0, 9}},
     {"nvfp4", LP_NVFP4, 0, 0, .hidden = 512, .intermediate = 256, .experts = 3, .tokens = {96, 1, 30, 9}},
     {"fp8", LP_FP8_BLOCK128, 0, 0, .hidden = 512, .intermediate = 256, .experts = 3, .tokens = {0, 50, 30, 9}},
+    UNEVEN("mxfp4-uneven", LP_MXFP4),
+    UNEVEN("nvfp4-uneven", LP_NVFP4),
+    UNEVEN("fp8-uneven", LP_FP8_BLOCK128),
 };
 
 static int32_t ranks = 2, rank;
@@ -98,7 +108,7 @@ static int run_member(const exchange_case *form, const lp_transport *transport, 
     const int64_t bytes = make_member(&w, &c, rank);
     lp_peer_memory *const memory = share_buffer(&w, transport, bytes);
     place_tokens(&w, c.tokens);
-    problem_route(&w.problem, w.whole.tokens, ROUTE_UNIFORM, 0, seed);
+    problem_route(&w.problem, w.whole.tokens, c.routing, 0, seed);
     upload_tokens(&w.whole, &w.problem);
     upload_tokens(&w.rank[rank], &w.problem);
     CUDA(cudaDeviceSynchronize());
