@@ -30,7 +30,8 @@ typedef struct over_nccl {
     lp_lane lane;
     lp_nccl nccl;
     void *comm, *stream;
-    uint64_t key; /* of the ranks that comm is made of; 0: none */
+    uint64_t key;  /* of the ranks that comm is made of; 0: none */
+    bool *has_met; /* by rank of comm */
     nccl_ticket ticket[TICKETS];
     int64_t last_ticket;
     lp_round round;
@@ -49,6 +50,8 @@ static void drop_comm(over_nccl *t)
         (void)t->nccl.ncclCommAbort(t->comm);
     t->comm = NULL;
     t->key = 0;
+    lp_release(t->alloc, t->has_met);
+    t->has_met = NULL;
 }
 
 static void rest(int64_t since)
@@ -92,6 +95,9 @@ static lp_status connect_ranks(over_nccl *t, const lp_nccl_id *id, lp_error *err
 {
     lp_nccl_config config = {
         .size = sizeof config, .magic = LP_NCCL_CONFIG_MAGIC, .version = LP_NCCL_LEAST, .blocking = 0};
+    t->has_met = lp_allocate_zero(t->alloc, (size_t)t->round.world * sizeof *t->has_met);
+    if (t->has_met == NULL)
+        return lp_fail_memory(err);
     const int result = t->nccl.ncclCommInitRankConfig(&t->comm, t->round.world, *id, t->round.rank, &config);
     LP_TRY(lp_nccl_check(&t->nccl, result, "connect ranks", err));
     return settle(t, LP_NCCL_IN_PROGRESS, "connect ranks", err);
@@ -180,7 +186,8 @@ static lp_status gather(void *context, const void *mine, int64_t bytes, const lp
 
 /* ---- messages ---- */
 
-static lp_status launch(over_nccl *t, const lp_transfer *transfer, int64_t count, lp_error *err)
+/* Messages that go on at the same time. */
+static lp_status launch_group(over_nccl *t, const lp_transfer *transfer, int64_t count, lp_error *err)
 {
     lp_status status = lp_nccl_check(&t->nccl, t->nccl.ncclGroupStart(), "begin messages", err);
     if (status != LP_OK)
@@ -196,6 +203,18 @@ static lp_status launch(over_nccl *t, const lp_transfer *transfer, int64_t count
     }
     const int end = t->nccl.ncclGroupEnd(); /* also after a failure: a group must not stay open */
     return status != LP_OK ? status : settle(t, end, "start messages", err);
+}
+
+static lp_status launch(over_nccl *t, const lp_transfer *transfer, int64_t count, lp_error *err)
+{
+    for (int64_t first = 0, end; first < count; first = end) {
+        bool has_message = false;
+        for (end = first; end < count && (end == first || !transfer[end].is_behind); end++)
+            has_message = has_message || !transfer[end].is_host;
+        if (has_message)
+            LP_TRY(launch_group(t, &transfer[first], end - first, err));
+    }
+    return LP_OK;
 }
 
 static lp_status start(void *context, const lp_transfer *transfer, int64_t count, int64_t *number, lp_error *err)
@@ -308,6 +327,40 @@ static const char *name_of(void *context, int32_t rank)
     return t->sockets.name(t->sockets.context, rank);
 }
 
+/* A message of a byte to or from each, all of them at once. memory: a byte for each. */
+static lp_status exchange_bytes(over_nccl *t, lp_transfer *transfer, int32_t count, uint8_t *memory, lp_error *err)
+{
+    int64_t ticket = 0;
+    for (int32_t i = 0; i < count; i++)
+        transfer[i].data = memory + i;
+    LP_TRY(start(t, transfer, count, &ticket, err));
+    return wait_ticket(t, ticket, err);
+}
+
+static lp_status meet_partners(void *context, const int32_t *peer, int32_t peers, bool is_send, lp_error *err)
+{
+    over_nccl *t = context;
+    int32_t count = 0;
+    void *memory = NULL;
+    lp_transfer *transfer = lp_allocate(t->alloc, ((size_t)peers + 1) * sizeof *transfer);
+    if (transfer == NULL)
+        return lp_fail_memory(err);
+    for (int32_t i = 0; i < peers; i++)
+        if (t->has_met != NULL && !t->has_met[peer[i]])
+            transfer[count++] = (lp_transfer){.peer = peer[i], .is_send = is_send, .bytes = 1};
+    lp_status status = LP_OK;
+    if (count > 0)
+        status = check_device(t, t->device.allocate(t->device.context, count, &memory), "take device memory", err);
+    if (status == LP_OK && count > 0)
+        status = exchange_bytes(t, transfer, count, memory, err);
+    for (int32_t i = 0; i < count && status == LP_OK; i++)
+        t->has_met[transfer[i].peer] = true;
+    if (memory != NULL)
+        t->device.release(t->device.context, memory);
+    lp_release(t->alloc, transfer);
+    return status;
+}
+
 /* ---- the order of streams ---- */
 
 static lp_status after(void *context, void *event, lp_error *err)
@@ -418,7 +471,8 @@ lp_status lp_transport_nccl_on(lp_transport *transport, const lp_transport *sock
                                 .upload = upload,
                                 .download = download,
                                 .close = close_nccl};
-    t->lane = (lp_lane){.device = &t->device, .after = after, .follow = follow, .await = await_event};
+    t->lane =
+        (lp_lane){.device = &t->device, .after = after, .follow = follow, .meet = meet_partners, .await = await_event};
     if (device->stream_wait != NULL)
         transport->lane = &t->lane;
     return LP_OK;

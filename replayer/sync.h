@@ -28,7 +28,8 @@ extern "C" {
 typedef struct lp_transfer {
     int32_t peer;
     bool is_send;
-    bool is_host; /* data is host memory, also where the transport's own is not: for what is small */
+    bool is_host;   /* data is host memory, also where the transport's own is not: for what is small */
+    bool is_behind; /* may wait until those before it in the list are done: it would share their link */
     void *data;   /* not written by sends */
     int64_t bytes;
 } lp_transfer;

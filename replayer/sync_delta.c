@@ -294,11 +294,10 @@ lp_status lp_delta_send(lp_sync *s, const lp_sync_source *source, lp_error *err)
     int32_t *peer = lp_allocate(s->alloc, (size_t)s->round.world * sizeof *peer);
     if (peer == NULL)
         return lp_fail_memory(err);
-    for (int32_t i = s->round.senders; i < s->round.world; i++)
-        if (s->is_delta[i])
-            peer[peers++] = i;
-    const lp_status status = s->shadow->on != NULL ? lp_device_shadow_send(s, source, peer, peers, err)
-                                                   : send_from_host(s, source, peer, peers, err);
+    lp_status status = lp_sync_partners(s, true, peer, &peers, err);
+    if (status == LP_OK)
+        status = s->shadow->on != NULL ? lp_device_shadow_send(s, source, peer, peers, err)
+                                       : send_from_host(s, source, peer, peers, err);
     s->shadow->is_filled = status == LP_OK;
     lp_release(s->alloc, peer);
     return status;
@@ -327,28 +326,49 @@ static lp_status apply(void *context, uint32_t name, int64_t off, const uint8_t 
     return a->sink->push(a->sink->context, name, off, data, bytes, err);
 }
 
-int32_t lp_delta_turn(const int64_t *next, int32_t senders, int32_t last)
+lp_status lp_delta_turns_open(lp_delta_turns *t, lp_sync *s, lp_error *err)
 {
-    for (int32_t i = 1; i <= senders; i++)
-        if (next[(last + i) % senders] >= 0)
-            return (last + i) % senders;
+    const size_t count = (size_t)s->round.world;
+    *t = (lp_delta_turns){.alloc = s->alloc, .at = -1};
+    t->sender = lp_allocate(s->alloc, count * sizeof *t->sender);
+    t->next = lp_allocate_zero(s->alloc, count * sizeof *t->next);
+    t->sequence = lp_allocate_zero(s->alloc, count * sizeof *t->sequence);
+    if (t->sender == NULL || t->next == NULL || t->sequence == NULL)
+        return lp_fail_memory(err);
+    return lp_sync_partners(s, true, t->sender, &t->senders, err);
+}
+
+void lp_delta_turns_close(lp_delta_turns *t)
+{
+    lp_release(t->alloc, t->sender);
+    lp_release(t->alloc, t->next);
+    lp_release(t->alloc, t->sequence);
+}
+
+int32_t lp_delta_turn(lp_delta_turns *t)
+{
+    for (int32_t i = 0; i < t->senders; i++) {
+        t->at = (t->at + 1) % t->senders;
+        if (t->next[t->sender[t->at]] >= 0)
+            return t->sender[t->at];
+    }
     return -1;
 }
 
-static lp_status receive_changes(application *a, lp_inflow *in, int64_t *next, int64_t *sequence, lp_error *err)
+static lp_status receive_changes(application *a, lp_inflow *in, lp_delta_turns *t, lp_error *err)
 {
     lp_sync *s = a->s;
-    int32_t sender = lp_delta_turn(next, s->round.senders, s->round.senders - 1);
+    int32_t sender = lp_delta_turn(t);
     if (sender >= 0)
-        LP_TRY(lp_in_post(in, sender, sequence[sender]++, next[sender], err));
+        LP_TRY(lp_in_post(in, sender, t->sequence[sender]++, t->next[sender], err));
     while (sender >= 0) {
         lp_frame frame;
         const uint8_t *payload = NULL;
         LP_TRY(lp_in_take(in, &frame, &payload, err));
-        next[sender] = frame.next_bytes;
-        const int32_t other = lp_delta_turn(next, s->round.senders, sender);
+        t->next[sender] = frame.next_bytes;
+        const int32_t other = lp_delta_turn(t);
         if (other >= 0)
-            LP_TRY(lp_in_post(in, other, sequence[other]++, next[other], err));
+            LP_TRY(lp_in_post(in, other, t->sequence[other]++, t->next[other], err));
         if (frame.bytes > 0)
             LP_TRY(lp_delta_get_frame(payload, frame.bytes, s->catalogue, apply, a, err));
         sender = other;
@@ -368,16 +388,15 @@ static lp_status keep_rest(lp_sync *s, const lp_sync_sink *sink, lp_error *err)
 
 static lp_status receive_on_host(lp_sync *s, const lp_sync_sink *sink, lp_error *err)
 {
-    const int32_t senders = s->round.senders;
     application a = {.s = s, .sink = sink};
+    lp_delta_turns turns;
     lp_inflow in;
     lp_in_init(&in, s);
-    int64_t *next = lp_allocate_zero(s->alloc, 2 * (size_t)senders * sizeof *next);
-    if (next == NULL)
-        return lp_fail_memory(err);
-    const lp_status status = receive_changes(&a, &in, next, next + senders, err);
+    lp_status status = lp_delta_turns_open(&turns, s, err);
+    if (status == LP_OK)
+        status = receive_changes(&a, &in, &turns, err);
     lp_in_free(&in);
-    lp_release(s->alloc, next);
+    lp_delta_turns_close(&turns);
     return status;
 }
 

@@ -89,9 +89,22 @@ struct lp_shadow {
 /* Whether the name is read by a receiver of changes, and by one that needs all of it. */
 bool lp_delta_is_read(const lp_sync *s, uint32_t name);
 bool lp_delta_is_whole(const lp_sync *s, uint32_t name);
-/* The sender of the next frame, in turns; -1: none has one. next: payload bytes by sender, -1 where there is none. The
- * first frame of each is empty, and says how long its second one is. */
-int32_t lp_delta_turn(const int64_t *next, int32_t senders, int32_t last);
+
+/* ---- receivers: frames of all senders, in turns ---- */
+
+typedef struct lp_delta_turns {
+    const lp_alloc *alloc;
+    int32_t *sender, senders; /* in the order of a turn */
+    int64_t *next;     /* by sender: bytes of its next frame, of which the first is empty and says how long the second
+                          one is; -1: it has no more */
+    int64_t *sequence; /* by sender */
+    int32_t at;
+} lp_delta_turns;
+
+lp_status lp_delta_turns_open(lp_delta_turns *t, lp_sync *s, lp_error *err);
+void lp_delta_turns_close(lp_delta_turns *t); /* also after an open that failed */
+/* The sender of the next frame; -1: none has one. */
+int32_t lp_delta_turn(lp_delta_turns *t);
 
 /* ---- sync_delta_shadow.c, sync_delta_out.c: senders whose weights and shadow lie on a device ---- */
 

@@ -248,24 +248,22 @@ static lp_status apply_frame(lp_sync *s, int32_t sender, int k, int64_t bytes, c
     return a->has_whole ? push_whole(a, x, sink, bucket, &work, err) : LP_OK;
 }
 
-static lp_status receive_frames(lp_lane_in *in, int64_t *next, int64_t *sequence, const lp_sync_sink *sink,
-                                lp_error *err)
+static lp_status receive_frames(lp_lane_in *in, lp_delta_turns *t, const lp_sync_sink *sink, lp_error *err)
 {
     lp_sync *s = in->s;
-    const int32_t senders = s->round.senders;
-    int32_t sender = lp_delta_turn(next, senders, senders - 1);
+    int32_t sender = lp_delta_turn(t);
     if (sender >= 0)
-        LP_TRY(lp_lane_in_post(in, 0, sender, next[sender], err));
+        LP_TRY(lp_lane_in_post(in, 0, sender, t->next[sender], err));
     for (int k = 0; sender >= 0; k = 1 - k) {
         lp_frame frame;
-        LP_TRY(lp_lane_in_head(in, k, sender, sequence[sender]++, next[sender], &frame, err));
+        LP_TRY(lp_lane_in_head(in, k, sender, t->sequence[sender]++, t->next[sender], &frame, err));
         if (frame.next_bytes > s->bucket)
             return lp_fail(err, LP_E_CORRUPT, "sender %d announces a frame of %lld bytes for buckets of %lld", sender,
                            (long long)frame.next_bytes, (long long)s->bucket);
-        next[sender] = frame.next_bytes;
-        const int32_t other = lp_delta_turn(next, senders, sender);
+        t->next[sender] = frame.next_bytes;
+        const int32_t other = lp_delta_turn(t);
         if (other >= 0)
-            LP_TRY(lp_lane_in_post(in, 1 - k, other, next[other], err));
+            LP_TRY(lp_lane_in_post(in, 1 - k, other, t->next[other], err));
         LP_TRY(lp_lane_in_take(in, k, &frame, err));
         if (frame.bytes > 0)
             LP_TRY(apply_frame(s, sender, k, frame.bytes, sink, err));
@@ -286,12 +284,14 @@ static lp_status check_damage(const struct lp_applier *a, lp_error *err)
 lp_status lp_delta_apply(lp_sync *s, const lp_plan *plan, const lp_sync_sink *sink, lp_error *err)
 {
     lp_lane_in in;
-    int64_t *next = lp_allocate_zero(s->alloc, 2 * (size_t)s->round.senders * sizeof *next);
+    lp_delta_turns turns;
     lp_lane_in_open(&in, s, sink->stream);
-    lp_status status = next == NULL ? lp_fail_memory(err) : prepare(s, plan, sink, err);
+    lp_status status = lp_delta_turns_open(&turns, s, err);
     if (status == LP_OK)
-        status = receive_frames(&in, next, next + s->round.senders, sink, err);
+        status = prepare(s, plan, sink, err);
+    if (status == LP_OK)
+        status = receive_frames(&in, &turns, sink, err);
     status = lp_lane_in_close(&in, status, err);
-    lp_release(s->alloc, next);
+    lp_delta_turns_close(&turns);
     return status == LP_OK ? check_damage(s->applier, err) : status;
 }

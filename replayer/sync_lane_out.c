@@ -29,7 +29,8 @@ lp_status lp_lane_out_start(lp_lane_out *f, int k, const int32_t *peer, int32_t 
     lp_lane_out_slot *slot = &f->slot[k];
     LP_TRY(lp_lane_check(l, l->device->event_set(l->context, l->bucket[k].packed, l->aside), "mark a stream", err));
     for (int32_t i = 0; i < peers; i++)
-        f->transfer[i] = (lp_transfer){.peer = peer[i], .is_send = true, .data = s->bucket_memory[k], .bytes = bytes};
+        f->transfer[i] = (lp_transfer){
+            .peer = peer[i], .is_send = true, .is_behind = i > 0, .data = s->bucket_memory[k], .bytes = bytes};
     LP_TRY(l->lane->after(l->owner, l->bucket[k].packed, err));
     slot->before = slot->payload;
     slot->has_before = slot->has_payload;

@@ -200,7 +200,10 @@ lp_status lp_frames_receive(lp_sync *s, const lp_frame_in *frame, int64_t count,
 
 /* ---- sync_packed.c, sync_sliced.c, sync_delta.c ---- */
 
-/* Who takes part in a pass: receivers whose is_delta is the given one. */
+/* Who takes part in a pass: receivers whose is_delta is the given one. A sender goes through them by the steps of
+ * sync_schedule.h, and a receiver through the senders, so that all links are in use. peer: room for all ranks; returns
+ * how many they are, of a receiver all senders. Afterwards messages between all of them do not wait for others. */
+lp_status lp_sync_partners(lp_sync *s, bool is_delta, int32_t *peer, int32_t *peers, lp_error *err);
 lp_status lp_packed_send(lp_sync *s, const lp_sync_source *source, bool to_delta, lp_error *err);
 lp_status lp_packed_receive(lp_sync *s, const lp_sync_sink *sink, lp_error *err);
 lp_status lp_sliced_send(lp_sync *s, const lp_sync_source *source, lp_error *err);

@@ -349,20 +349,20 @@ lp_status lp_requests_add(lp_requests *r, lp_holdings *h, uint32_t name, const l
 
 /* ---- steps ---- */
 
-static int32_t larger(int32_t a, int32_t b)
+int32_t lp_steps(int32_t senders, int32_t receivers)
 {
-    return a > b ? a : b;
+    return senders > receivers ? senders : receivers;
 }
 
 int32_t lp_step_receiver(int32_t sender, int32_t step, int32_t senders, int32_t receivers)
 {
-    const int32_t partner = (int32_t)(((int64_t)sender + step) % larger(senders, receivers));
+    const int32_t partner = (int32_t)(((int64_t)sender + step) % lp_steps(senders, receivers));
     return partner < receivers ? partner : -1;
 }
 
 int32_t lp_step_sender(int32_t receiver, int32_t step, int32_t senders, int32_t receivers)
 {
-    const int32_t turn = larger(senders, receivers);
+    const int32_t turn = lp_steps(senders, receivers);
     const int32_t partner = (int32_t)(((int64_t)receiver - step + turn) % turn);
     return partner < senders ? partner : -1;
 }

@@ -40,6 +40,7 @@ lp_status lp_requests_add(lp_requests *r, lp_holdings *h, uint32_t name, const l
 
 /* Step `step` of a turn, of max(senders, receivers) in all: one partner at most for each rank, or -1. Receivers are
  * numbered from 0 here. Every rank goes through the steps in the same order, so nobody waits in a circle. */
+int32_t lp_steps(int32_t senders, int32_t receivers);
 int32_t lp_step_receiver(int32_t sender, int32_t step, int32_t senders, int32_t receivers);
 int32_t lp_step_sender(int32_t receiver, int32_t step, int32_t senders, int32_t receivers);
 

@@ -229,7 +229,7 @@ static int64_t all_frames(const struct lp_slices *l)
 static int64_t order_out(const lp_sync *s, int32_t *peer, lp_frame_out *frame)
 {
     const int32_t receivers = s->round.world - s->round.senders;
-    const int32_t steps = receivers > s->round.senders ? receivers : s->round.senders;
+    const int32_t steps = lp_steps(s->round.senders, receivers);
     int64_t count = 0;
     for (int32_t i = 0; i < receivers; i++)
         peer[i] = s->round.senders + i;
@@ -301,7 +301,7 @@ static lp_status make_receive_lists(lp_sync *s, const lp_plan *plan, const uint8
 static int64_t order_in(const lp_sync *s, lp_frame_in *frame)
 {
     const int32_t me = s->round.rank - s->round.senders, receivers = s->round.world - s->round.senders;
-    const int32_t steps = receivers > s->round.senders ? receivers : s->round.senders;
+    const int32_t steps = lp_steps(s->round.senders, receivers);
     int64_t count = 0;
     for (int64_t turn = 0, turns = most_frames(s->slices); turn < turns; turn++)
         for (int32_t step = 0; step < steps; step++) {

@@ -17,6 +17,10 @@ typedef struct lp_lane {
     lp_status (*after)(void *context, void *event, lp_error *err);
     /* What the stream is given from now on comes behind the ticket's messages. They still have to be waited for. */
     lp_status (*follow)(void *context, int64_t ticket, void *stream, lp_error *err);
+    /* Before messages that go between all senders and receivers of a pass: two ranks connect with their first message,
+     * and starting that waits until the other one has come so far, which may wait for a third. So all connect here, at
+     * once. Each rank calls it with its partners of the pass; those that it has met so before cost nothing. */
+    lp_status (*meet)(void *context, const int32_t *peer, int32_t peers, bool is_send, lp_error *err);
     /* Waits on the host for an event behind messages with `peer`, which is named when that takes too long. LP_E_PEER:
      * the round is over, and the event may never come. */
     lp_status (*await)(void *context, void *event, int32_t peer, lp_error *err);
