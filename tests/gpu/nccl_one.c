@@ -6,7 +6,8 @@
  * what waits. Bytes go through a ring in the memory of the receiver. It tells what the code around messages loses, not
  * what a link can do.
  *
- *   NCCL_ONE_GBPS  what a message moves at most, 10^9 bytes a second; 0: as fast as it goes
+ *   NCCL_ONE_GBPS  what the messages of a sender's group move together at most, 10^9 bytes a second: its link; 0: as
+ *                  fast as they go
  *   NCCL_ONE_LOG   path, to which .0, .1 and so on are added by rank: when each group began and ended on the device, a
  *                  line each: S or R (of its first message), rank, messages, bytes of the first, ns of the GPU's clock;
  *                  each communicator appends when it ends
@@ -277,16 +278,18 @@ static int launch(comm *c)
     one_group *g = &c->group;
     if (!say_due(c, true) || !say_due(c, false))
         return CUDA_ERROR;
+    uint32_t sends = 0;
     for (uint32_t i = 0; i < g->count; i++) {
         one_op *op = &g->op[i];
         const int peer = c->peer[i];
+        sends += op->is_send;
         uint32_t *rounds = op->is_send ? &c->out_rounds[peer] : &c->in_rounds[peer];
         op->ring = op->is_send ? c->out[peer] : c->in[peer];
         op->first = *rounds;
         op->rounds = (uint32_t)((op->bytes + ONE_ROUND - 1) / ONE_ROUND);
         *rounds += op->rounds;
     }
-    g->ns_per_byte = c->ns_per_byte;
+    g->ns_per_byte = c->ns_per_byte * (float)sends;
     g->stop = c->stop;
     g->time = NULL;
     if (c->log != NULL && c->logged < LOGGED) {
