@@ -34,6 +34,8 @@ static void stack_part(lp_chain_part *part, int32_t out_ndim)
         part->memory[i] = part->memory[i - 1];
         part->memory[i].axis++;
         part->memory[i].swizzle <<= 1;
+        part->memory[i].plus <<= 1;
+        part->memory[i].minus <<= 1;
     }
     for (int32_t d = out_ndim + 1; d > 0; d--)
         part->out_first[d] = (int8_t)(part->out_first[d - 1] + 1);
@@ -59,6 +61,9 @@ lp_status lp_chain_stack(lp_chain *chain, const char *name, lp_error *err)
         memcpy(c.dim_name[d], c.dim_name[d - 1], LP_CHAIN_NAME);
     for (int32_t p = 0; p < c.parts; p++)
         stack_part(&c.part[p], c.out_ndim);
+    for (int32_t d = c.out_ndim; d > 0; d--) /* axes are left over, so dimensions are too */
+        c.room[d] = c.room[d - 1];
+    c.room[0] = 0;
     c.axis[0] = (lp_chain_axis){.dim = 0};
     memset(c.dim_name[0], 0, LP_CHAIN_NAME);
     memcpy(c.axis[0].name, name, letters);

@@ -100,7 +100,7 @@ static void show_sizes(lp_cli *cli, const lp_chain_form *form, int unit_bits)
     char text[LP_CHAIN_TEXT_BYTES], bytes[32];
     fputs("  source      ", cli->out);
     put_list(cli->out, form->chain.ndim, form->shape);
-    if (form->units != form->source_units) {
+    if (memcmp(form->padded, form->shape, (size_t)form->chain.ndim * sizeof form->shape[0]) != 0) {
         fputs(", padded to ", cli->out);
         put_list(cli->out, form->chain.ndim, form->padded);
     }

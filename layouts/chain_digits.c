@@ -5,6 +5,8 @@
  */
 #include "layouts/chain_digits.h"
 
+#include "layouts/chain_bits.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -65,6 +67,24 @@ static uint64_t joined_digits(const lp_chain_digits *list)
             }
     } while (joined != before);
     return joined;
+}
+
+/* From the places that turn a digit of the source to the digits of the source that turn a place: the inverse over bits,
+ * which is the same where no swizzled digit swizzles others. False: a place has no digit of its own. */
+static bool turn_round(const lp_chain_digits *list, lp_chain_digits *out)
+{
+    uint64_t row[LP_CHAIN_DIGITS], inverse[LP_CHAIN_DIGITS];
+    *out = *list;
+    for (int32_t i = 0; i < list->count; i++)
+        row[i] = list->digit[i].swizzle | (uint64_t)1 << i;
+    if (lp_bits_invert(list->count, row, inverse) >= 0)
+        return false;
+    for (int32_t i = 0; i < list->count; i++) {
+        if ((inverse[i] >> i & 1) == 0)
+            return false;
+        out->digit[i].swizzle = inverse[i] & ~((uint64_t)1 << i);
+    }
+    return true;
 }
 
 /* The same digits, bits of one axis joined; those that run backwards have a negative step. */
@@ -216,7 +236,8 @@ static lp_status name_axes(lp_chain *c, const pieces *list, int ndim, int32_t ax
     }
     for (int32_t i = list->count - 1; i >= 0; i--) {
         lp_chain_place *const place = &part->memory[outermost++];
-        *place = (lp_chain_place){(int8_t)axis_of[i], list->piece[i].backwards, 0, list->piece[i].list_end};
+        *place = (lp_chain_place){
+            .axis = (int8_t)axis_of[i], .backwards = list->piece[i].backwards, .list_end = list->piece[i].list_end};
         for (int32_t j = 0; j < list->count; j++)
             if ((list->piece[i].swizzle >> j & 1) != 0)
                 place->swizzle |= (uint32_t)1 << axis_of[j];
@@ -256,13 +277,15 @@ lp_status lp_chain_from_digits(lp_chain *out, const lp_chain_digits *list, int n
                                lp_error *err)
 {
     lp_chain chain = {.split_dim = -1, .split_out = -1, .parts = 1};
-    lp_chain_digits digits;
+    lp_chain_digits turned, digits;
     pieces cut = {0};
     int32_t axis_of[LP_CHAIN_AXES] = {0};
     int64_t count = 1;
     for (int d = 0; d < ndim; d++)
         count *= shape[d];
-    join(list, &digits);
+    if (!turn_round(list, &turned))
+        return lp_fail(err, LP_E_UNSUPPORTED, "no chain has this order: bits are turned by each other");
+    join(&turned, &digits);
     LP_TRY(cut_digits(&cut, &digits, ndim, shape, err));
     if (!covers(&cut, count))
         return lp_fail(err, LP_E_UNSUPPORTED, "no chain has this order: elements are missing or repeated");

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Chains with sizes: extents and strides, and places both ways. */
+/* Chains with sizes: extents and strides. What lies where is in chain_places.c. */
+#include "layouts/chain_bits.h"
 #include "layouts/layout_private.h"
 
 /* Leaves room for 64 bits a unit and for sums of two addresses. */
@@ -136,6 +137,25 @@ static lp_status check_swizzles(const lp_chain *c, lp_error *err)
     return LP_OK;
 }
 
+/* Which places exclusive-or to the digit of each axis of part p: the inverse, over bits, of which digits exclusive-or
+ * to the place of each axis. One inverse does for all bits: an axis without a bit is turned by none that has it. */
+static lp_status undo_swizzles(lp_chain_form *form, int32_t p, lp_error *err)
+{
+    const lp_chain *const c = &form->chain;
+    uint64_t row[LP_CHAIN_AXES], inverse[LP_CHAIN_AXES];
+    for (int32_t a = 0; a < c->axes; a++)
+        row[a] = (uint64_t)1 << a;
+    for (int32_t i = 0; i < c->part[p].axes; i++)
+        row[c->part[p].memory[i].axis] |= c->part[p].memory[i].swizzle;
+    const int32_t lost = lp_bits_invert(c->axes, row, inverse);
+    if (lost >= 0)
+        return lp_fail(err, LP_E_ARGUMENT, "the swizzles around axis '%s' give two elements one place",
+                       c->axis[lost].name);
+    for (int32_t a = 0; a < c->axes; a++)
+        form->undo[p][a] = (uint32_t)inverse[a];
+    return LP_OK;
+}
+
 /* ---- strides ---- */
 
 /* Steps of dimension d of the result that part p takes. */
@@ -147,12 +167,30 @@ static int64_t out_extent(const lp_chain *c, int32_t p, int32_t d)
     return extent;
 }
 
-/* From the innermost dimension of the result on. Products stay below form->units. */
-static void set_strides(lp_chain_form *form)
+/* Steps that all axes of dimension d of the result make, and where its parts begin. */
+static int64_t fill_out(lp_chain_form *form, int32_t d)
+{
+    const lp_chain *const c = &form->chain;
+    if (d != c->split_out)
+        return out_extent(c, 0, d);
+    for (int32_t p = 0; p < c->parts; p++)
+        form->out_first[p + 1] = form->out_first[p] + out_extent(c, p, d);
+    return form->out_first[c->parts];
+}
+
+/* From the innermost dimension of the result on. What axes fill is at most 2^56, and so is what there is room for. */
+static lp_status set_strides(lp_chain_form *form, lp_error *err)
 {
     const lp_chain *const c = &form->chain;
     int64_t below = 1;
     for (int32_t d = c->out_ndim - 1; d >= 0; d--) {
+        const int64_t filled = fill_out(form, d);
+        if (c->room[d] != 0 && c->room[d] < filled)
+            return lp_fail(err, LP_E_ARGUMENT, "dimension %d of the result has %lld steps and room for %lld only",
+                           (int)d, (long long)filled, (long long)c->room[d]);
+        form->out_shape[d] = c->room[d] != 0 ? c->room[d] : filled;
+        if (!lp_mul(below, form->out_shape[d], &form->units) || form->units > UNITS_MAX)
+            return lp_fail(err, LP_E_LIMIT, "a result of more than 2^56 elements");
         for (int32_t p = 0; p < c->parts; p++) {
             const lp_chain_part *const part = &c->part[p];
             int64_t stride = below;
@@ -161,20 +199,17 @@ static void set_strides(lp_chain_form *form)
                 stride *= c->axis[part->memory[i].axis].extent;
             }
         }
-        form->out_shape[d] = out_extent(c, 0, d);
-        if (d == c->split_out) {
+        if (d == c->split_out)
             form->split_stride = below;
-            for (int32_t p = 0; p < c->parts; p++)
-                form->out_first[p + 1] = form->out_first[p] + out_extent(c, p, d);
-            form->out_shape[d] = form->out_first[c->parts];
-        }
-        below *= form->out_shape[d];
+        below = form->units;
     }
+    return LP_OK;
 }
 
 lp_status lp_chain_resolve(lp_chain_form *out, const lp_chain *chain, const int64_t *shape, bool pads, lp_error *err)
 {
-    lp_chain_form form = {.chain = *chain, .source_units = 1, .units = 1, .split_stride = 1};
+    lp_chain_form form = {.chain = *chain, .source_units = 1, .split_stride = 1};
+    int64_t padded = 1;
     for (int32_t d = 0; d < chain->ndim; d++) {
         char name[LP_CHAIN_NAME + 16];
         if (shape[d] < 1 || shape[d] > UNITS_MAX)
@@ -183,108 +218,15 @@ lp_status lp_chain_resolve(lp_chain_form *out, const lp_chain *chain, const int6
         form.shape[d] = shape[d];
         LP_TRY(d == chain->split_dim ? resolve_parts(&form, d, shape[d], err)
                                      : resolve_dim(&form, d, shape[d], pads, err));
-        if (!lp_mul(form.source_units, form.shape[d], &form.source_units) ||
-            !lp_mul(form.units, form.padded[d], &form.units) || form.units > UNITS_MAX)
+        if (!lp_mul(form.source_units, form.shape[d], &form.source_units) || !lp_mul(padded, form.padded[d], &padded) ||
+            padded > UNITS_MAX)
             return lp_fail(err, LP_E_LIMIT, "a tensor of more than 2^56 elements");
     }
     LP_TRY(check_swizzles(&form.chain, err));
+    for (int32_t p = 0; p < chain->parts; p++)
+        LP_TRY(undo_swizzles(&form, p, err));
     invert_lists(&form);
-    set_strides(&form);
+    LP_TRY(set_strides(&form, err));
     *out = form;
     return LP_OK;
-}
-
-/* ---- places ---- */
-
-/* Where a digit stands, and which digit stands there: one is the other's inverse, since the digits that swizzle it are
- * known on both sides and a complement commutes with an exclusive or. */
-static int64_t turned(const lp_chain *c, const lp_chain_place *place, const int64_t *digit, int64_t value)
-{
-    const int64_t extent = c->axis[place->axis].extent;
-    for (uint32_t others = place->swizzle, a = 0; others != 0; others >>= 1, a++)
-        if ((others & 1) != 0)
-            value ^= digit[a];
-    return place->backwards ? extent - 1 - value : value;
-}
-
-/* Where the digit of an axis stands. */
-int64_t lp_chain_step_at(const lp_chain_form *form, const lp_chain_place *place, const int64_t *digit)
-{
-    const lp_chain *const c = &form->chain;
-    const int64_t value = digit[place->axis];
-    if (place->list_end > 0)
-        return form->where[place->list_end - c->axis[place->axis].extent + value];
-    return turned(c, place, digit, value);
-}
-
-int32_t lp_chain_part_at(const lp_chain_form *form, const int64_t *index)
-{
-    int32_t p = 0;
-    while (p + 1 < form->chain.parts && index[form->chain.split_dim] >= form->first[p + 1])
-        p++;
-    return p;
-}
-
-int64_t lp_chain_locate(const lp_chain_form *form, const int64_t *index)
-{
-    const lp_chain *const c = &form->chain;
-    const int32_t p = lp_chain_part_at(form, index);
-    const lp_chain_part *const part = &c->part[p];
-    int64_t digit[LP_CHAIN_AXES], rest = 0, off = form->out_first[p] * form->split_stride;
-    int32_t dim = -1;
-    for (int32_t i = part->axes - 1; i >= 0; i--) {
-        const int32_t a = part->source[i];
-        if (c->axis[a].dim != dim) {
-            dim = c->axis[a].dim;
-            rest = index[dim] - (dim == c->split_dim ? form->first[p] : 0);
-        }
-        digit[a] = rest % c->axis[a].extent;
-        rest /= c->axis[a].extent;
-    }
-    for (int32_t i = 0; i < part->axes; i++) {
-        const int32_t a = part->memory[i].axis;
-        off += form->stride[p][a] * lp_chain_step_at(form, &part->memory[i], digit);
-    }
-    return off;
-}
-
-bool lp_chain_origin(const lp_chain_form *form, int64_t off, int64_t *index)
-{
-    const lp_chain *const c = &form->chain;
-    int64_t inside = off; /* without the steps of the dimensions outside the one with bars */
-    int32_t p = 0;
-    if (c->parts > 1) {
-        inside %= form->split_stride * form->out_shape[c->split_out];
-        while (inside >= form->out_first[p + 1] * form->split_stride)
-            p++;
-        inside -= form->out_first[p] * form->split_stride;
-    }
-    const lp_chain_part *const part = &c->part[p];
-    const int32_t outer = c->parts > 1 ? part->out_first[c->split_out] : 0;
-    int64_t digit[LP_CHAIN_AXES];
-    for (int32_t i = 0; i < part->axes; i++) {
-        const int32_t a = part->memory[i].axis;
-        digit[a] = (i < outer ? off : inside) / form->stride[p][a] % c->axis[a].extent;
-    }
-    for (int32_t swizzled = 0; swizzled < 2; swizzled++) /* those that swizzle others come first */
-        for (int32_t i = 0; i < part->axes; i++) {
-            const lp_chain_place *const place = &part->memory[i];
-            int64_t *const value = &digit[place->axis];
-            if (place->list_end > 0 && swizzled == 0)
-                *value = c->list[place->list_end - c->axis[place->axis].extent + *value];
-            else if (place->list_end == 0 && (place->swizzle != 0) == swizzled)
-                *value = turned(c, place, digit, *value);
-        }
-    for (int32_t d = 0; d < c->ndim; d++)
-        index[d] = 0;
-    for (int32_t i = 0; i < part->axes; i++) {
-        const lp_chain_axis *const axis = &c->axis[part->source[i]];
-        index[axis->dim] = index[axis->dim] * axis->extent + digit[part->source[i]];
-    }
-    if (c->parts > 1)
-        index[c->split_dim] += form->first[p];
-    for (int32_t d = 0; d < c->ndim; d++)
-        if (index[d] >= form->shape[d])
-            return false;
-    return true;
 }

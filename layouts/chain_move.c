@@ -16,8 +16,8 @@ static inline void move_unit(unsigned char *out, int64_t to, const unsigned char
     }
 }
 
-/* How far the last dimension can be walked from `index` in even steps: along its innermost axis, which no swizzle
- * and no list may touch, inside one part. */
+/* How far the last dimension can be walked from `index` in even steps: along its innermost axis, which no swizzle,
+ * rotation or list may touch, inside one part. */
 static int64_t even_run(const lp_chain_form *form, const int64_t *index, int64_t *stride)
 {
     const lp_chain *const c = &form->chain;
@@ -29,7 +29,8 @@ static int64_t even_run(const lp_chain_form *form, const int64_t *index, int64_t
     *stride = form->stride[p][last];
     for (int32_t i = 0; i < part->axes; i++) {
         const lp_chain_place *const place = &part->memory[i];
-        if ((place->swizzle >> last & 1) != 0 || (place->axis == last && (place->swizzle != 0 || place->list_end > 0)))
+        const uint32_t turns = lp_chain_turns(place);
+        if ((turns >> last & 1) != 0 || (place->axis == last && (turns != 0 || place->list_end > 0)))
             return 1;
         if (place->axis == last && place->backwards)
             *stride = -*stride;

@@ -39,8 +39,7 @@ lp_status lp_chain_read_name(lp_chain_reader *r, char name[LP_CHAIN_NAME])
 
 /* ---- the left side ---- */
 
-/* The part of an axis behind its name: "=32" or nothing. */
-static lp_status read_extent(lp_chain_reader *r, int64_t *extent)
+lp_status lp_chain_read_extent(lp_chain_reader *r, int64_t *extent)
 {
     *extent = 0;
     if (r->text[r->at] != '=')
@@ -76,7 +75,7 @@ static lp_status add_axis(lp_chain_reader *r, int64_t at, const char name[LP_CHA
         return lp_chain_wrong(r, at, "an axis that is there already");
     if (a < 0 && c->axes == LP_CHAIN_AXES)
         return lp_chain_wrong(r, at, "more than 24 axes");
-    LP_TRY(read_extent(r, &extent));
+    LP_TRY(lp_chain_read_extent(r, &extent));
     if (a < 0) {
         a = c->axes++;
         c->axis[a] = (lp_chain_axis){.dim = c->ndim};
@@ -162,7 +161,7 @@ static lp_status read_source(lp_chain_reader *r)
 lp_status lp_chain_parse(lp_chain *out, const char *text, lp_error *err)
 {
     lp_chain chain = {.split_dim = -1, .split_out = -1, .parts = 1};
-    lp_chain_reader r = {.text = text, .chain = &chain, .err = err, .swizzle_at = -1};
+    lp_chain_reader r = {.text = text, .chain = &chain, .err = err, .turn_at = -1};
     LP_TRY(read_source(&r));
     LP_TRY(lp_chain_read_result(&r));
     *out = chain;

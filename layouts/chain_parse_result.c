@@ -2,23 +2,26 @@
 /* From text to a chain: the right side, axes as memory runs through them. */
 #include "layouts/chain_reader.h"
 
-/* The axes behind "a": "^b^c" or nothing. */
-static lp_status read_swizzle(lp_chain_reader *r, lp_chain_place *place)
+/* The axes behind "a": "^b^c" or "+b-c" or nothing. */
+static lp_status read_turns(lp_chain_reader *r, lp_chain_place *place)
 {
-    if (r->text[r->at] == '^' && place->list_end > 0)
-        return lp_chain_wrong(r, r->at, "a swizzle of an axis with a list");
-    while (r->text[r->at] == '^') {
+    for (char sign = r->text[r->at]; sign == '^' || sign == '+' || sign == '-'; sign = r->text[r->at]) {
         char name[LP_CHAIN_NAME];
-        if (r->swizzle_at < 0)
-            r->swizzle_at = r->at;
+        uint32_t *const turns = sign == '^' ? &place->swizzle : sign == '+' ? &place->plus : &place->minus;
+        if (place->list_end > 0)
+            return lp_chain_wrong(r, r->at, "a turn of an axis with a list");
+        if (sign == '^' ? (place->plus | place->minus) != 0 : place->swizzle != 0)
+            return lp_chain_wrong(r, r->at, "a swizzle and a rotation of one axis");
+        if (r->turn_at < 0)
+            r->turn_at = r->at;
         const int64_t at = ++r->at;
         LP_TRY(lp_chain_read_name(r, name));
         const int32_t a = lp_chain_axis_named(r->chain, name);
         if (a < 0)
             return lp_chain_wrong(r, at, "an axis that does not stand on the left");
-        if (a == place->axis || (place->swizzle >> a & 1) != 0)
+        if (a == place->axis || ((place->swizzle | place->plus | place->minus) >> a & 1) != 0)
             return lp_chain_wrong(r, at, "an axis that is there already");
-        place->swizzle |= (uint32_t)1 << a;
+        *turns |= (uint32_t)1 << a;
     }
     return LP_OK;
 }
@@ -76,7 +79,7 @@ static lp_status read_place(lp_chain_reader *r, int32_t first, int32_t end)
         return lp_chain_wrong(r, at, "an axis that does not stand on the left");
     place.axis = (int8_t)a;
     LP_TRY(read_list(r, a, &place));
-    LP_TRY(read_swizzle(r, &place));
+    LP_TRY(read_turns(r, &place));
     for (int32_t p = first; p < end; p++) {
         if (!lp_chain_lists(c->part[p].axes, c->part[p].source, a))
             return lp_chain_wrong(r, at,
@@ -127,22 +130,23 @@ static lp_status read_group(lp_chain_reader *r)
     }
 }
 
-/* Axes that turn others stand plain themselves, in every part. */
-static lp_status check_swizzles(lp_chain_reader *r)
+/* Axes turn others of their own part only; rotated ones turn none, so that their digits come last. */
+static lp_status check_turns(lp_chain_reader *r)
 {
     const lp_chain *const c = r->chain;
     for (int32_t p = 0; p < c->parts; p++) {
         const lp_chain_part *const part = &c->part[p];
-        uint32_t swizzled = 0, turning = 0;
+        uint32_t rotated = 0, turning = 0;
         for (int32_t i = 0; i < part->axes; i++) {
-            turning |= part->memory[i].swizzle;
-            if (part->memory[i].swizzle != 0)
-                swizzled |= 1u << part->memory[i].axis;
+            const lp_chain_place *const place = &part->memory[i];
+            turning |= place->swizzle | place->plus | place->minus;
+            if ((place->plus | place->minus) != 0)
+                rotated |= 1u << place->axis;
         }
-        if ((turning & swizzled) != 0)
-            return lp_chain_wrong(r, r->swizzle_at, "an axis that is swizzled by a swizzled one");
+        if ((turning & rotated) != 0)
+            return lp_chain_wrong(r, r->turn_at, "an axis that is turned by a rotated one");
         if ((turning & ~r->seen[p]) != 0)
-            return lp_chain_wrong(r, r->swizzle_at, "an axis that is swizzled by one of another part");
+            return lp_chain_wrong(r, r->turn_at, "an axis that is turned by one of another part");
     }
     return LP_OK;
 }
@@ -157,6 +161,7 @@ lp_status lp_chain_read_result(lp_chain_reader *r)
             break;
         /* each dimension takes an axis of every part or fails: no more than LP_CHAIN_AXES */
         LP_TRY(r->text[r->at] == '(' ? read_group(r) : read_place(r, 0, c->parts));
+        LP_TRY(lp_chain_read_extent(r, &c->room[c->out_ndim]));
     }
     if (c->parts > 1 && c->split_out < 0)
         return lp_chain_wrong(r, r->at, "no bars on the right");
@@ -166,5 +171,5 @@ lp_status lp_chain_read_result(lp_chain_reader *r)
                 return lp_fail_at(r->err, LP_E_ARGUMENT, "chain", -1,
                                   "chain '%s': axis '%s' does not stand on the right%s", r->text,
                                   c->axis[c->part[p].source[i]].name, c->parts > 1 ? " in every part" : "");
-    return check_swizzles(r);
+    return check_turns(r);
 }

@@ -19,7 +19,7 @@ typedef struct lp_chain_reader {
     lp_chain_lists_of now, split;  /* of the dimension that is being read; of the one with bars */
     uint32_t seen[LP_CHAIN_PARTS]; /* axes of each part that stand on the right already, */
     int32_t count[LP_CHAIN_PARTS]; /* and how many those are */
-    int64_t swizzle_at;            /* byte of the first '^' */
+    int64_t turn_at;               /* byte of the first '^', '+' or '-' */
 } lp_chain_reader;
 
 void lp_chain_skip_space(lp_chain_reader *r);
@@ -29,6 +29,9 @@ bool lp_chain_is_digit(char c);
 lp_status lp_chain_wrong(lp_chain_reader *r, int64_t at, const char *what);
 
 lp_status lp_chain_read_name(lp_chain_reader *r, char name[LP_CHAIN_NAME]);
+
+/* What stands behind the name of an axis, or behind a dimension of the result: "=32", or nothing, which gives 0. */
+lp_status lp_chain_read_extent(lp_chain_reader *r, int64_t *extent);
 
 /* Whether `axis` is among the `count` of the list. */
 bool lp_chain_lists(int32_t count, const int8_t *list, int32_t axis);

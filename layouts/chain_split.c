@@ -28,7 +28,7 @@ static void find_places(lp_split_search *s)
     s->looked += s->count;
 }
 
-/* The axes of a plain chain in memory order; false where it swizzles or has lists. */
+/* The axes of a plain chain in memory order; false where it turns axes or has lists. */
 static bool take_axes(const lp_chain_form *form, lp_split_part *out)
 {
     const lp_chain *const c = &form->chain;
@@ -43,7 +43,7 @@ static bool take_axes(const lp_chain_form *form, lp_split_part *out)
     *out = (lp_split_part){0};
     for (int32_t i = 0; i < c->part[0].axes; i++) {
         const lp_chain_place *const p = &c->part[0].memory[i];
-        if (p->swizzle != 0 || p->list_end > 0)
+        if (lp_chain_turns(p) != 0 || p->list_end > 0)
             return false;
         if (c->axis[p->axis].extent > 1)
             out->axis[out->count++] =

@@ -60,8 +60,8 @@ static void place_text(const drawing *g, const lp_chain_place *place, char *text
     lp_layout_put(&w, "%s%s%s", place->backwards ? "~" : "", g->chain->axis[place->axis].name,
                   place->list_end > 0 ? "[...]" : "");
     for (int a = 0; a < g->chain->axes; a++)
-        if ((place->swizzle >> a & 1) != 0)
-            lp_layout_put(&w, "^%s", g->chain->axis[a].name);
+        if ((lp_chain_turns(place) >> a & 1) != 0)
+            lp_layout_put(&w, "%c%s", lp_chain_turn_sign(place, a), g->chain->axis[a].name);
 }
 
 /* Source elements from a step of the axis to the next one. */

@@ -43,9 +43,14 @@ static void put_places(lp_layout_writer *w, const lp_chain *chain, const lp_chai
             lp_layout_put(w, "%s%d", s == 0 ? "[" : " ", (int)chain->list[place->list_end - steps + s]);
         lp_layout_put(w, "%s", steps > 0 ? "]" : "");
         for (int32_t a = 0; a < chain->axes; a++)
-            if ((place->swizzle >> a & 1) != 0)
-                lp_layout_put(w, "^%s", chain->axis[a].name);
+            if ((lp_chain_turns(place) >> a & 1) != 0)
+                lp_layout_put(w, "%c%s", lp_chain_turn_sign(place, a), chain->axis[a].name);
     }
+}
+
+char lp_chain_turn_sign(const lp_chain_place *place, int32_t axis)
+{
+    return (place->swizzle >> axis & 1) != 0 ? '^' : (place->plus >> axis & 1) != 0 ? '+' : '-';
 }
 
 size_t lp_chain_text(const lp_chain *chain, char *buffer, size_t buffer_bytes)
@@ -74,6 +79,8 @@ size_t lp_chain_text(const lp_chain *chain, char *buffer, size_t buffer_bytes)
             put_places(&w, chain, &chain->part[p], d);
         }
         lp_layout_put(&w, brackets ? ")" : "");
+        if (chain->room[d] != 0)
+            lp_layout_put(&w, "=%lld", (long long)chain->room[d]);
     }
     return w.used;
 }

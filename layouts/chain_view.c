@@ -2,9 +2,10 @@
 /*
  * A chain's result as views: in one where strides say it, else in pieces.
  *
- * A piece is a range of steps of each axis. What needs pieces is fixed digit by digit: axes that swizzle others or have
- * a list, and swizzled ones of a dimension that is padded. A padded dimension has a piece for each level at which its
- * size cuts an axis: whole steps of the outermost, then what remains of the next one in the last step, and so on.
+ * A piece is a range of steps of each axis. What needs pieces is fixed digit by digit: axes that turn others, have a
+ * list or are rotated, and swizzled ones of a dimension that is padded. A padded dimension has a piece for each level
+ * at which its size cuts an axis: whole steps of the outermost, then what remains of the next one in the last step, and
+ * so on.
  */
 #include "layouts/layout_private.h"
 #include "traces/view_private.h"
@@ -31,8 +32,9 @@ static uint32_t fixed_axes(const lp_chain_form *form, const lp_chain_part *part)
     for (int32_t i = 0; i < part->axes; i++) {
         const lp_chain_place *const place = &part->memory[i];
         const int32_t d = c->axis[place->axis].dim;
-        fixed |= place->swizzle;
-        if (place->list_end > 0 || (place->swizzle != 0 && form->padded[d] != form->shape[d]))
+        fixed |= lp_chain_turns(place);
+        if (place->list_end > 0 || (place->plus | place->minus) != 0 ||
+            (place->swizzle != 0 && form->padded[d] != form->shape[d]))
             fixed |= (uint32_t)1 << place->axis;
     }
     return fixed;
@@ -129,16 +131,17 @@ static lp_status piece_region(const lp_chain_form *form, int32_t p, const ranges
         for (int32_t b = 0; b < c->axes; b++)
             if ((place->swizzle >> b & 1) != 0)
                 mask ^= r->from[b];
+        v->size[d] *= r->until[a] - r->from[a];
+        if (place->list_end > 0 || (place->plus | place->minus) != 0) {
+            v->offset_bits += lp_chain_step_at(form, place, r->from) * stride;
+            continue;
+        }
         if (place->swizzle == 0 && place->backwards) { /* any extent: no exclusive or */
             v->offset_bits += mask * stride;
             stride = -stride;
             mask = 0;
         }
-        v->size[d] *= r->until[a] - r->from[a];
-        if (place->list_end > 0)
-            v->offset_bits += lp_chain_step_at(form, place, r->from) * stride;
-        else
-            LP_TRY(add_steps(v, r->from[a], r->until[a], stride, mask, err));
+        LP_TRY(add_steps(v, r->from[a], r->until[a], stride, mask, err));
     }
     lp_view_seal(v);
     return LP_OK;
@@ -214,7 +217,7 @@ lp_status lp_chain_region(const lp_chain_form *form, lp_dtype dtype, lp_view *ou
     LP_TRY(check_bits(dtype, err));
     if (c->parts > 1 || fixed_axes(form, &c->part[0]) != 0)
         return lp_fail(err, LP_E_UNSUPPORTED, "no one view says %s: lp_chain_piece does, in several",
-                       c->parts > 1 ? "several parts" : "a swizzle or a list");
+                       c->parts > 1 ? "several parts" : "a swizzle, a rotation or a list");
     for (int32_t a = 0; a < c->axes; a++) {
         r.from[a] = 0;
         r.until[a] = c->axis[a].extent;

@@ -175,8 +175,9 @@ LP_API size_t lp_layout_inverse_text(const lp_layout *layout, const lp_layout_si
  * Left: the tensor as the checkpoint has it, row-major, one item a dimension: a name and its axes, outermost first, or
  * a single axis. Each dimension has at most one axis without an extent; it takes what remains. Right: the same axes,
  * from the outermost on; axes in brackets are one dimension of the result; '~' before an axis means that it runs
- * backwards, 'a^b' that the digit of b is exclusive-or'ed onto that of a (a swizzle), and 'a[2 0 1]' that its steps lie
- * in this order.
+ * backwards, 'a^b' that the digit of b is exclusive-or'ed onto that of a (a swizzle), 'a+b' and 'a-b' that it is added
+ * or taken away modulo the steps of a (a rotation), and 'a[2 0 1]' that its steps lie in this order. 'K=33' or
+ * '(i k)=33' gives a dimension of the result room for 33 steps: what its axes do not fill are zeros.
  *
  *     N(r i=4) B P(d=2 | q=16) -> r B (i d | i q)
  *
@@ -198,7 +199,8 @@ typedef struct lp_chain_axis {
 typedef struct lp_chain_place {
     int8_t axis;
     bool backwards;
-    uint32_t swizzle; /* bit a: the digit of axis a is exclusive-or'ed onto its own; such an a has no swizzle itself */
+    uint32_t swizzle;     /* bit a: the digit of axis a is exclusive-or'ed onto its own */
+    uint32_t plus, minus; /* bit a: that digit is added to its own, or taken from it; such an a is not rotated itself */
     int16_t list_end; /* its steps in their order are chain->list[list_end - extent .. list_end - 1]; 0: as they are */
 } lp_chain_place;
 
@@ -217,6 +219,7 @@ typedef struct lp_chain {
     int32_t axes;                                /* in use */
     lp_chain_axis axis[LP_CHAIN_AXES];           /* as they first stand on the left */
     int32_t out_ndim;                            /* of the result */
+    int64_t room[LP_CHAIN_AXES];                 /* steps that a dimension of the result has room for; 0: no more */
     int32_t split_dim, split_out;                /* dimensions of source and result that bars cut; -1: none */
     int32_t listed;                              /* in use of list */
     uint8_t list[LP_CHAIN_LISTS];                /* orders of steps, one behind the other */
@@ -248,12 +251,14 @@ typedef struct lp_chain_form {
     int64_t first[LP_CHAIN_PARTS + 1];             /* indices of the split dimension at which parts begin; the end */
     int64_t out_first[LP_CHAIN_PARTS + 1];         /* the same of the split dimension of the result */
     int64_t split_stride;                          /* units from one of those to the next */
-    uint8_t where[LP_CHAIN_LISTS];                 /* chain.list the other way round: the place of a step */
+    uint32_t undo[LP_CHAIN_PARTS][LP_CHAIN_AXES]; /* of a swizzled axis: those whose places exclusive-or to its digit */
+    uint8_t where[LP_CHAIN_LISTS];                /* chain.list the other way round: the place of a step */
 } lp_chain_form;
 
 /* LP_E_ARGUMENT: a dimension is no multiple of the product of its extents and `pads` is false (the text says what it
- * would be padded to; a dimension with bars is never padded), its extent is open, or a swizzle does not fit its axis.
- * LP_E_LIMIT: more than 2^56 units. */
+ * would be padded to; a dimension with bars is never padded), its extent is open, a swizzle does not fit its axis,
+ * swizzles give two elements one place, or a dimension of the result has more steps than room. LP_E_LIMIT: more than
+ * 2^56 units. */
 LP_API lp_status lp_chain_resolve(lp_chain_form *out, const lp_chain *chain, const int64_t *shape, bool pads,
                                   lp_error *err);
 

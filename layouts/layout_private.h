@@ -84,6 +84,22 @@ extern const lp_chain_list lp_chains_of_codes; /* the second half of the table *
 /* Index of the axis of that name, or -1. */
 int32_t lp_chain_axis_named(const lp_chain *chain, const char *name);
 
+/* How the axis turns the one that stands there: '^', '+' or '-'. */
+char lp_chain_turn_sign(const lp_chain_place *place, int32_t axis);
+
+/* The axes that turn the one that stands there. */
+static inline uint32_t lp_chain_turns(const lp_chain_place *place)
+{
+    return place->swizzle | place->plus | place->minus;
+}
+
+/* A digit of 0 .. extent-1 moved by `by` steps either way, round and round. */
+static inline int64_t lp_chain_rotated(int64_t digit, int64_t by, int64_t extent)
+{
+    const int64_t moved = (digit + by % extent) % extent;
+    return moved < 0 ? moved + extent : moved;
+}
+
 /* Where the digit of an axis stands, given those of all axes. */
 int64_t lp_chain_step_at(const lp_chain_form *form, const lp_chain_place *place, const int64_t *digit);
 

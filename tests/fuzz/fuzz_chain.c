@@ -2,7 +2,7 @@
 /*
  * A line as a chain, the bytes behind it as sizes and as a permutation. What is accepted reads the same again, has a
  * place for each element and none twice, moves bytes there and back, and is found again from its own permutation (with
- * bars or swizzles only where it can be); a permutation that has a chain is that chain's.
+ * bars, swizzles or rotations only where it can be); a permutation that has a chain is that chain's.
  */
 #include "layouts/layout.h"
 #include "tests/fuzz/demand.h"
@@ -40,8 +40,10 @@ static void check_found(const lp_chain *found, const int64_t *place, int64_t cou
 static bool is_plain(const lp_chain *chain)
 {
     bool plain = chain->parts == 1;
-    for (int32_t i = 0; i < chain->part[0].axes; i++)
-        plain = plain && chain->part[0].memory[i].swizzle == 0;
+    for (int32_t i = 0; i < chain->part[0].axes; i++) {
+        const lp_chain_place *const place = &chain->part[0].memory[i];
+        plain = plain && (place->swizzle | place->plus | place->minus) == 0;
+    }
     return plain;
 }
 

@@ -85,6 +85,28 @@ static inline void expect_places(const char *text, const int64_t *shape, const i
     free(seen);
 }
 
+/* Turns axes of the only part of a chain by others where extents allow: swizzles by axes that come before in memory, so
+ * that some can be swizzled by swizzled ones, and rotations by axes that are not rotated. */
+static inline void turn_at_random(lp_chain *c, uint32_t *seed)
+{
+    lp_chain_part *const part = &c->part[0];
+    uint32_t rotated = 0, turning = 0;
+    for (int32_t i = 1; i < c->axes; i++) {
+        lp_chain_place *const place = &part->memory[i];
+        const int32_t b = part->memory[formula_byte((*seed)++, 7) % i].axis;
+        const int64_t extent = c->axis[place->axis].extent, with = c->axis[b].extent;
+        if (formula_byte((*seed)++, 8) % 2 == 0 || (rotated >> b & 1) != 0)
+            continue;
+        if (with <= extent && (extent & (extent - 1)) == 0) {
+            place->swizzle = (uint32_t)1 << b;
+        } else if ((turning >> place->axis & 1) == 0) {
+            *(formula_byte((*seed)++, 9) % 2 == 0 ? &place->plus : &place->minus) = (uint32_t)1 << b;
+            rotated |= (uint32_t)1 << place->axis;
+        }
+        turning |= (uint32_t)1 << b;
+    }
+}
+
 /* A chain of up to 4 dimensions and 12 axes, and a shape that it fits; with swizzles where extents allow. */
 static inline lp_chain random_chain(uint32_t *seed, int64_t shape[LP_CHAIN_DIMS], bool swizzles)
 {

@@ -98,6 +98,68 @@ static void places_of_a_list(void **state)
     check_both_ways(&form, "list");
 }
 
+/* Bits that are turned by turned ones, both ways round, and a matrix of bits in which no order of them is a triangle.
+ */
+static void places_of_chained_swizzles(void **state)
+{
+    (void)state;
+    const lp_chain_form form = resolved("a=4 b=4 c=4 -> a^b^c b^a c^a", (const int64_t[]){4, 4, 4}, false);
+    int64_t index[LP_CHAIN_DIMS] = {0};
+    do {
+        const int64_t a = index[0], b = index[1], c = index[2];
+        assert_int_equal(lp_chain_locate(&form, index), 16 * (a ^ b ^ c) + 4 * (b ^ a) + (c ^ a));
+    } while (next(&form, index));
+    check_both_ways(&form, "no triangle");
+    const lp_chain_form chained = resolved("a=3 b=4 c=8 -> ~b^a c^b a", (const int64_t[]){3, 4, 8}, false);
+    index[0] = index[1] = index[2] = 0;
+    do {
+        const int64_t a = index[0], b = index[1], c = index[2];
+        assert_int_equal(lp_chain_locate(&chained, index), 24 * (3 - (b ^ a)) + 3 * (c ^ b) + a);
+    } while (next(&chained, index));
+    check_both_ways(&chained, "chained");
+}
+
+/* Columns move by one from row to row, in tiles of five; and by another axis, the other way, in any number of steps. */
+static void places_of_rotations(void **state)
+{
+    (void)state;
+    const lp_chain_form form = resolved("N(r i=7) K(c k=5) -> r c (~i-c k+r)", (const int64_t[]){21, 20}, false);
+    int64_t index[LP_CHAIN_DIMS] = {0};
+    do {
+        const int64_t i = index[0] % 7, k = index[1] % 5, c = index[1] / 5;
+        assert_int_equal(lp_chain_locate(&form, index),
+                         index[0] / 7 * 140 + c * 35 + (6 - (i + 7 - c) % 7) * 5 + (k + index[0] / 7) % 5);
+    } while (next(&form, index));
+    check_both_ways(&form, "rotations");
+}
+
+/* Rows of 8 with room for 11, and two rows behind the last. */
+static void places_with_room(void **state)
+{
+    (void)state;
+    const lp_chain_form form = resolved("N K(b k=4) -> N=7 (~b k)=11", (const int64_t[]){5, 8}, false);
+    int64_t index[LP_CHAIN_DIMS] = {0};
+    assert_int_equal(form.units, 77);
+    assert_memory_equal(form.out_shape, ((int64_t[]){7, 11}), 2 * sizeof(int64_t));
+    do {
+        assert_int_equal(lp_chain_locate(&form, index), index[0] * 11 + (index[1] / 4 == 0) * 4 + index[1] % 4);
+    } while (next(&form, index));
+    check_both_ways(&form, "room");
+    unsigned char in[40], out[77], back[40];
+    for (int i = 0; i < 40; i++)
+        in[i] = (unsigned char)(i + 1);
+    memset(out, 0xee, sizeof out);
+    assert_int_equal(lp_chain_apply(&form, 8, in, out, NULL), LP_OK);
+    for (int k = 0; k < 77; k++) /* row 0 starts with its second half */
+        assert_int_equal(out[k], k < 55 && k % 11 < 8 ? k / 11 * 8 + (k % 11 + 4) % 8 + 1 : 0);
+    assert_int_equal(lp_chain_undo(&form, 8, out, back, NULL), LP_OK);
+    assert_memory_equal(back, in, sizeof in);
+    const lp_chain_form packets =
+        resolved("N(r i=4) P(d=2 | q=3) -> r (i d | ~q i)=24", (const int64_t[]){8, 5}, false);
+    assert_int_equal(packets.units, 48);
+    check_both_ways(&packets, "packets with room");
+}
+
 /* ---- views ---- */
 
 /* The pieces hold each element once, at its place. */
@@ -153,6 +215,9 @@ static void pieces_hold_each_element_once(void **state)
                  {"N K(b s=8) -> b N s[0 2 4 6 1 3 5 7]", {3, 16}, 8},
                  {"N(a=3 b=2) K(c s=4) -> c a[2 0 1] s[3 1 0 2] b", {6, 8}, 12},
                  {"N K(b s=8) -> b N s[0 2 4 6 1 3 5 7]", {3, 13}, 13},
+                 {"N(r a=4) K(b c=4) -> b r (a c+a)", {8, 8}, 16},
+                 {"N(r a=2) K(b c=4) -> b r (a^b ~c^a)", {8, 8}, 4},
+                 {"N K -> N=9 K=12", {8, 8}, 1},
                  {"a=1 -> a", {1}, 1}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const lp_chain_form form = resolved(cases[i].chain, cases[i].shape, true);
@@ -171,7 +236,7 @@ static void pieces_hold_each_element_once(void **state)
     lp_error err;
     int64_t cursor = 0;
     assert_int_equal(lp_chain_region(&swizzle, LP_U8, &region, &err), LP_E_UNSUPPORTED);
-    assert_string_equal(err.text, "no one view says a swizzle or a list: lp_chain_piece does, in several");
+    assert_string_equal(err.text, "no one view says a swizzle, a rotation or a list: lp_chain_piece does, in several");
     assert_int_equal(lp_chain_region(&parts, LP_U8, &region, &err), LP_E_UNSUPPORTED);
     assert_string_equal(err.text, "no one view says several parts: lp_chain_piece does, in several");
     assert_int_equal(lp_chain_piece(&parts, LP_F4, &cursor, &region, &source, &err), LP_E_UNSUPPORTED);
@@ -185,8 +250,12 @@ static void random_pieces(void **state)
     for (int round = 0; round < 400; round++) {
         int64_t shape[LP_CHAIN_DIMS];
         char what[32];
-        const lp_chain chain = random_chain(&seed, shape, round % 2 == 0);
+        lp_chain chain = random_chain(&seed, shape, round % 2 == 0);
         lp_chain_form form;
+        if (round % 4 == 1)
+            turn_at_random(&chain, &seed);
+        if (round % 8 == 7)
+            chain.room[0] = 8000 + formula_byte(seed++, 7);
         for (int32_t d = 0; d < chain.ndim; d++)
             shape[d] -= formula_byte(seed++, 6) % shape[d];
         snprintf(what, sizeof what, "round %d", round);
@@ -219,6 +288,21 @@ static void formulas_of_parts_and_swizzles(void **state)
     assert_string_equal(text, "off = 12*(n/4) + 3*s.index(n%4) + k");
     lp_chain_inverse_text(&listed, text, sizeof text);
     assert_string_equal(text, "n = 4*(off/12) + s[off/3%4], k = off%3");
+    const lp_chain_form chained = resolved("a=2 b=2 c=2 -> a b^a c^b", (const int64_t[]){2, 2, 2}, false);
+    lp_chain_forward_text(&chained, text, sizeof text);
+    assert_string_equal(text, "off = 4*a + 2*(b ^ a%2) + (c ^ b%2)");
+    lp_chain_inverse_text(&chained, text, sizeof text);
+    assert_string_equal(text, "a = off/4, b = (off/2%2 ^ off/4), c = (off%2 ^ off/4 ^ off/2%2)");
+    const lp_chain_form rotated = resolved("N K(b c=5) -> b N ~c+N-b", (const int64_t[]){12, 10}, false);
+    lp_chain_forward_text(&rotated, text, sizeof text);
+    assert_string_equal(text, "off = 5*n + 60*(k/5) + (4-((k%5 + n%12 - k/5%2)%5))");
+    lp_chain_inverse_text(&rotated, text, sizeof text);
+    assert_string_equal(text, "n = off/5%12, k = 5*(off/60) + (4-off%5 + 15-off/5%12 + off/60)%5");
+    const lp_chain_form room = resolved("N K(b c=4) -> N=7 (b c)=10", (const int64_t[]){6, 8}, false);
+    lp_chain_forward_text(&room, text, sizeof text);
+    assert_string_equal(text, "off = 10*n + k");
+    lp_chain_inverse_text(&room, text, sizeof text);
+    assert_string_equal(text, "n = off/10%6, k = off%10%8");
     const lp_chain_form packets =
         resolved("N(r i=4) P(d=2 | q=16) B=3 -> r (i d | i q) B", (const int64_t[]){8, 18, 3}, false);
     lp_chain_forward_text(&packets, text, sizeof text);
@@ -390,12 +474,21 @@ static void no_parts_are_found(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(places_of_a_swizzled_tile),      cmocka_unit_test(places_of_packets),
-        cmocka_unit_test(places_of_grouped_heads),        cmocka_unit_test(places_of_a_list),
-        cmocka_unit_test(pieces_hold_each_element_once),  cmocka_unit_test(random_pieces),
-        cmocka_unit_test(formulas_of_parts_and_swizzles), cmocka_unit_test(recorded_swizzles_are_named),
-        cmocka_unit_test(random_swizzles_are_found),      cmocka_unit_test(recorded_parts_are_named),
-        cmocka_unit_test(random_parts_are_found),         cmocka_unit_test(no_parts_are_found),
+        cmocka_unit_test(places_of_a_swizzled_tile),
+        cmocka_unit_test(places_of_packets),
+        cmocka_unit_test(places_of_grouped_heads),
+        cmocka_unit_test(places_of_a_list),
+        cmocka_unit_test(places_of_chained_swizzles),
+        cmocka_unit_test(places_of_rotations),
+        cmocka_unit_test(places_with_room),
+        cmocka_unit_test(pieces_hold_each_element_once),
+        cmocka_unit_test(random_pieces),
+        cmocka_unit_test(formulas_of_parts_and_swizzles),
+        cmocka_unit_test(recorded_swizzles_are_named),
+        cmocka_unit_test(random_swizzles_are_found),
+        cmocka_unit_test(recorded_parts_are_named),
+        cmocka_unit_test(random_parts_are_found),
+        cmocka_unit_test(no_parts_are_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
