@@ -122,12 +122,15 @@ static bool could_be(const unit_counts *counts, int64_t value, int bits, bool ad
 static bool find_change(const int64_t *place, int64_t count, int bits, const lp_chain_request *request,
                         const lp_platform *platform, int64_t *value, bool *adds, lp_chain *chain)
 {
-    int64_t *const order = bits <= 8 ? lp_allocate(platform->alloc, (size_t)count * sizeof *order) : NULL;
+    if (bits > 8) /* whole integers, or units too wide to try each change */
+        return false;
+    int64_t *const order = lp_allocate(platform->alloc, (size_t)count * sizeof *order);
+    if (order == NULL)
+        return false;
     bool found = false;
     unit_counts counts;
-    if (order != NULL)
-        count_units(place, count, bits, &counts);
-    for (int64_t change = 2; change < (int64_t)2 << bits && order != NULL && !found; change++) {
+    count_units(place, count, bits, &counts);
+    for (int64_t change = 2; change < (int64_t)2 << bits && !found; change++) {
         *value = change / 2;
         *adds = change % 2 != 0;
         bool inside = could_be(&counts, *value, bits, *adds);

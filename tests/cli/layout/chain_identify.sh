@@ -1,5 +1,5 @@
 # A permutation that a transform made of 0, 1, 2, ...: its chain, and whether a chain is it.
-for kind in tiles bytes swizzle rotated listed packets flipped added; do "$PYTHON" "$SUITE/make_order.py" $kind $kind; done
+for kind in tiles bytes swizzle rotated listed packets flipped added negative; do "$PYTHON" "$SUITE/make_order.py" $kind $kind; done
 loadplan layout --identify tiles --shape 384,12
 loadplan layout --identify bytes --shape N=384,K=12 --format=json
 loadplan layout --identify tiles --shape 4608
@@ -13,6 +13,7 @@ loadplan layout --identify packets --shape 384,12
 loadplan layout --identify rotated --shape 384,12 || echo "exit $?"
 loadplan layout --identify flipped --shape 384,12 || echo "exit $?"
 loadplan layout --identify added --shape 384,12 || echo "exit $?"
+loadplan layout --identify negative --shape 384,12 || echo "exit $?"
 loadplan layout --identify tiles --shape 384,13 || echo "exit $?"
 
 # Two chains at one shape.

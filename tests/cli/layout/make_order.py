@@ -9,6 +9,7 @@
   packets  rows of 2 and then K - 2 bytes: of every 4 rows the first parts, then the others
   flipped  as bytes, each exclusive-or'ed with 0x80
   added    as bytes, each more by 3
+  negative as tiles, in 64-bit integers, each turned into minus one less
 """
 import json
 import struct
@@ -33,6 +34,8 @@ for i in range(N):
 change = {"bytes": lambda x: x, "flipped": lambda x: x ^ 0x80, "added": lambda x: x + 3 & 255}.get(kind)
 if change:
     tensors = [(f"t.{b}", "U8", bytes(change(k >> 8 * b & 255) for k in order)) for b in range(3)]
+elif kind == "negative":
+    tensors = [("t", "I64", struct.pack(f"<{N * K}q", *(-1 - k for k in order)))]
 else:
     tensors = [("t", "I32", struct.pack(f"<{N * K}i", *order))]
 header, data = {}, b""
