@@ -184,6 +184,26 @@ static void name_dims(lp_chain *chain, const char *sizes)
         chain->ndim++;
 }
 
+/* Where all extents are constants the chain says its only shape itself. */
+static void take_only_shape(lp_chain_request *request)
+{
+    const lp_chain *const c = &request->chain;
+    int64_t size[LP_CHAIN_DIMS] = {0};
+    for (int32_t p = 0; p < c->parts; p++)
+        for (int32_t d = 0; d < c->ndim; d++) {
+            int64_t part = 1;
+            for (int32_t i = 0; i < c->part[p].axes; i++) {
+                const lp_chain_axis *const axis = &c->axis[c->part[p].source[i]];
+                if (axis->dim == d && (axis->extent == 0 || !lp_mul(part, axis->extent, &part)))
+                    return;
+            }
+            if ((p == 0 || d == c->split_dim) && !lp_add(size[d], part, &size[d]))
+                return;
+        }
+    request->sized = c->axes > 0;
+    memcpy(request->shape, size, sizeof size);
+}
+
 /* A chain of the table, of the text of --chain, or none but a shape, for --identify. */
 static int chain_request(lp_cli *cli, lp_chain_request *out, const lp_chain_known *known, const char *text)
 {
@@ -198,7 +218,7 @@ static int chain_request(lp_cli *cli, lp_chain_request *out, const lp_chain_know
     out->pads = lp_cli_flag(cli, "pad", known != NULL && known->pads);
     if (known != NULL)
         text = known->chain;
-    if (text != NULL && lp_chain_parse(&out->chain, text, &err) != LP_OK)
+    if (text != NULL && lp_chain_read(&out->chain, text, &err) != LP_OK)
         return lp_cli_usage(cli, "%s", err.text);
     if (text == NULL && sizes != NULL)
         name_dims(&out->chain, sizes);
@@ -215,11 +235,13 @@ static int run_compare(lp_cli *cli, const lp_chain_request *request, const char 
     lp_chain_request with;
     if (!request->sized)
         return lp_cli_usage(cli, "'--compare' needs '--shape' with all dimensions of the source");
-    if (known == NULL && strstr(text, "->") == NULL)
+    if (known == NULL && strstr(text, "->") == NULL && strpbrk(text, ":[") == NULL)
         return lp_cli_usage(cli, "unknown chain '%s'; 'loadplan layout' lists them", lp_cli_clean(text));
     const int code = chain_request(cli, &with, known, known != NULL ? NULL : text);
     if (code != 0)
         return code;
+    if (!with.sized)
+        take_only_shape(&with);
     with.unit_bits = known != NULL ? known->unit_bits : request->unit_bits;
     if (!with.sized)
         return lp_cli_usage(cli, "'%s' takes another shape", lp_cli_clean(text));
@@ -238,6 +260,8 @@ int lp_chain_run(lp_cli *cli, const lp_chain_known *known, const char *text)
     int code = chain_request(cli, &request, known, text);
     if (code != 0)
         return code;
+    if (!request.sized && in == NULL && lp_cli_text(cli, "shape", NULL) == NULL)
+        take_only_shape(&request);
     if (svg && (record != NULL || other != NULL || in != NULL || request.chain.axes == 0))
         return lp_cli_usage(cli, "'--format=svg' draws one layout");
     if (record != NULL && !request.sized)

@@ -9,12 +9,15 @@ enum { LP_CHAIN_DIGITS = 64 };
 
 typedef struct lp_chain_digit {
     int64_t extent, step; /* step: of the source index; negative when it runs backwards */
+    int64_t below;        /* places from a step to the next; 0: as many as the digits inside it make */
     uint64_t swizzle;     /* digits whose places are exclusive-or'ed onto this one; all of them have 2 steps */
     int16_t list_end;     /* steps in the order list[list_end - extent .. list_end - 1]; 0: one after the other */
 } lp_chain_digit;
 
 typedef struct lp_chain_digits {
     int32_t count, listed;
+    bool turned; /* swizzles are of what the digits are in the source, onto places: the other way round */
+    bool closed; /* all extents are those of the layout: the outermost ones are not left open, and there may be room */
     uint8_t list[LP_CHAIN_LISTS];
     lp_chain_digit digit[LP_CHAIN_DIGITS]; /* innermost first */
 } lp_chain_digits;
@@ -33,8 +36,33 @@ lp_status lp_chain_check_recording(lp_chain_recording *r, int ndim, const int64_
 lp_status lp_chain_identify_in(lp_chain *out, lp_chain_recording *r, int ndim, const int64_t *shape, lp_error *err);
 
 /* The chain of these digits over a source of this shape. LP_E_UNSUPPORTED: they cross its dimensions unevenly, leave
- * elements out, or are too many. */
+ * elements out, or are too many, or their room is uneven. LP_E_ARGUMENT: two
+ * of them take the same places. */
 lp_status lp_chain_from_digits(lp_chain *out, const lp_chain_digits *list, int ndim, const int64_t *shape,
+                               lp_error *err);
+
+/* The chain of a matrix of bits: row i has bit j where bit i of the source's index is exclusive-or'ed from place 2^j;
+ * its `count` bits are all of the shape's. Spoils the rows. LP_E_ARGUMENT: not every place has an element of its own.
+ */
+lp_status lp_chain_from_bits(lp_chain *out, int32_t count, uint64_t *row, int ndim, const int64_t *shape, bool closed,
+                             lp_error *err);
+
+/* What each digit takes of a dimension of the source. */
+typedef struct lp_chain_piece_of {
+    int64_t extent, stride, below; /* stride: of the source index */
+    int32_t dim;
+    bool backwards;
+    uint32_t swizzle; /* pieces */
+    int16_t list_end;
+} lp_chain_piece_of;
+
+typedef struct lp_chain_pieces {
+    int32_t count;
+    lp_chain_piece_of piece[LP_CHAIN_AXES]; /* innermost of the result first */
+} lp_chain_pieces;
+
+/* The second half of lp_chain_from_digits: `cut` are the pieces of `list`. */
+lp_status lp_chain_from_pieces(lp_chain *out, const lp_chain_pieces *cut, const lp_chain_digits *list, int ndim,
                                lp_error *err);
 
 #endif

@@ -230,6 +230,16 @@ typedef struct lp_chain {
 /* LP_E_ARGUMENT says what is wrong with the text and where (err->byte_off is the byte). */
 LP_API lp_status lp_chain_parse(lp_chain *out, const char *text, lp_error *err);
 
+/*
+ * The same, or one of two other notations, which become the chain of the same order:
+ *   CuTe     "(8,(4,2)):(1,(16,8))", compositions "A o B", swizzles "Sw<3,4,3> o (8,128):(128,1)": the modes are the
+ *            dimensions, the offsets the places; offsets that are left out become room
+ *   Triton   "register = [[0, 1], [0, 2]], lane = [[1, 0], [2, 1]]": for each bit of the place, the lowest first, which
+ *            element lies there; the element at a sum is the exclusive or
+ * All extents are those of the text. LP_E_ARGUMENT: wrong text, or no order in which each element has its own place.
+ */
+LP_API lp_status lp_chain_read(lp_chain *out, const char *text, lp_error *err);
+
 /* The text again, in its usual form; always terminated; the length of the whole is returned, as snprintf does. */
 LP_API size_t lp_chain_text(const lp_chain *chain, char *buffer, size_t buffer_bytes);
 
