@@ -8,7 +8,8 @@
 # delta of GIB GiB (20) from device memory to live tensors, beside bare ncclSend and ncclRecv in the same run; a bar that
 # is missed fails. Each step says what it did and how long it took, and the ones after a wrong one are still taken.
 # Environment: PARTS, some of "right epochs killed wrong late fast" (all); MODES, some of "packed sliced delta" (all), for right
-# and epochs; STEP, seconds that a step may take (60); FLIP, the library made of nccl_flip.c (a damaged message is tried where
+# and epochs; STEP, seconds that a step may take (60); KILLS, how often each side is killed at random moments, which SEED (a
+# number) draws; FLIP, the library made of nccl_flip.c (a damaged message is tried where
 # it is given); ONE, not empty: both sides on one GPU, over the library made of nccl_one.c in the place of NCCL.
 # Exit code 77: there are too few GPUs, or no NCCL.
 set -uo pipefail
@@ -20,6 +21,7 @@ gib=${5:-20}
 parts=" ${PARTS:-right epochs killed wrong late fast} "
 read -ra modes <<<"${MODES:-packed sliced delta}"
 limit=${STEP:-60}
+RANDOM=${SEED:-$$}
 far=1 need=2 host=()
 if [ -n "${ONE:-}" ]; then
     far=0 need=1 host=(--one)
@@ -187,49 +189,80 @@ fi
 
 # ---- wrong: each failure is told as docs/distributed.md says, and the next epoch is right ----
 
-# One of the two sides is killed while epochs go by; the one that is left ends with exit code 4, or goes on.
+# A receiver is killed while epochs go by, again and again at random moments, and another one comes: the sender goes on.
+# One that is killed within an epoch is named; between two epochs it may go as it likes, so it is tried until one was.
+kill_receivers() { # KILLS: at least so many
+    local kills=0 receiver name="receiver 0 of 'server' is gone"
+    while [ $kills -lt "$1" ] || { ! grep -q "$name" send.log && [ $kills -lt $(($1 + 30)) ]; }; do
+        rm -rf lost
+        "$loadplan" recv x.lpt --into lost "${server[@]}" --gpu "$far" --epochs 0 "${where[@]}" >recv.log 2>&1 3>&- &
+        receiver=$!
+        until_true [ -e lost/rank-00000.safetensors ] || { cat recv.log; return 1; }
+        sleep "0.$((RANDOM % 300 + 100))"
+        kill -9 $receiver
+        wait $receiver 2>/dev/null
+        kills=$((kills + 1))
+    done
+    echo "    $kills receivers killed, $(grep -c "$name" send.log) of them within an epoch"
+    grep -q "$name" send.log
+}
+
+# A few folders ahead of what has been sent, until told to stop, so that epochs go by all the time.
+feed() {
+    local fed=0
+    while [ ! -e stop ]; do
+        if [ $((fed - $(grep -c '^send: epoch' send.log))) -lt 3 ]; then
+            echo ck1
+            fed=$((fed + 1))
+        fi
+        sleep 0.01
+    done
+}
+
 killed_receiver() {
-    local receiver sender status=0
+    local receiver sender feeder status=0
     begin
     meet
-    "$loadplan" recv x.lpt --into lost "${server[@]}" --gpu "$far" --epochs 0 "${where[@]}" >recv.log 2>&1 &
-    receiver=$!
-    rm -f folders
+    rm -f folders stop
     mkfifo folders
-    send x.lpt --from - --gpu 0 --retries 9 --bucket 64KiB "${where[@]}" <folders &
+    "$loadplan" send x.lpt --from - --gpu 0 --retries 9 --bucket 64KiB "${where[@]}" <folders >send.log 2>&1 &
     sender=$!
     exec 3>folders
-    for ((i = 0; i < 40; i++)); do echo ck1 >&3; done
-    until_true [ -e lost/rank-00000.safetensors ] || status=1
-    sleep 0.2
-    kill -9 $receiver
-    wait $receiver 2>/dev/null
+    feed >&3 &
+    feeder=$!
+    kill_receivers "${KILLS:-3}" || status=1
+    touch stop
+    wait $feeder
     recv x.lpt --into got "${server[@]}" --gpu "$far" --epochs 0 "${where[@]}" 3>&- &
     receiver=$!
     echo ck2 >&3
     exec 3>&-
     both $receiver $sender && same want-ck2 got 0 || status=1
-    grep -q "receiver 0 of 'server'" send.log || { status=1; echo "    nobody is named"; }
-    result $status "a receiver killed between and within epochs is named, and the one after it brought up"
+    result $status "receivers killed between and within epochs are named, and the one after them brought up"
     rm -rf lost
 }
 
+# The one that is left ends with exit code 4.
 killed_sender() {
     local receiver sender status=0 code
     begin
-    meet
-    recv x.lpt --into got "${server[@]}" --gpu "$far" --epochs 0 "${where[@]}" &
-    receiver=$!
-    yes ck1 | "$loadplan" send x.lpt --from - --gpu 0 --bucket 64KiB "${where[@]}" >send.log 2>&1 &
-    sender=$!
-    until_true [ -e got/rank-00000.safetensors ] || status=1
-    sleep 0.3
-    kill -9 $sender
-    wait $sender 2>/dev/null
-    wait $receiver
-    code=$?
-    [ $code -eq 4 ] || { status=1; echo "    exit code $code of the receiver"; }
-    grep -Eq 'sender 0|the meeting point is gone' recv.log || status=1
+    for ((n = 0; n < ${KILLS:-1}; n++)); do
+        meet
+        rm -rf got
+        recv x.lpt --into got "${server[@]}" --gpu "$far" --epochs 0 "${where[@]}" &
+        receiver=$!
+        yes ck1 | "$loadplan" send x.lpt --from - --gpu 0 --bucket 64KiB "${where[@]}" >send.log 2>&1 &
+        sender=$!
+        until_true [ -e got/rank-00000.safetensors ] || status=1
+        sleep "0.$((RANDOM % 300 + 100))"
+        kill -9 $sender
+        wait $sender 2>/dev/null
+        wait $receiver
+        code=$?
+        [ $code -eq 4 ] || { status=1; echo "    exit code $code of the receiver"; }
+        grep -Eq 'sender 0|the meeting point is gone' recv.log || status=1
+        [ $status -eq 0 ] || break
+    done
     result $status "a sender killed while epochs go by is named"
 }
 
