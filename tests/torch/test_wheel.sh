@@ -22,6 +22,8 @@ done
 grep -q 'loadplan = loadplan.vllm_plugin:register' "$folder"/site/loadplan-*.dist-info/entry_points.txt
 cd "$folder"
 env -u LOADPLAN_LIBRARY PYTHONPATH="$folder/site" "$python" -W ignore - <<'PY'
+import importlib.metadata
+
 import torch
 from safetensors.torch import save_file
 
@@ -29,6 +31,7 @@ import loadplan
 
 assert loadplan.__file__.startswith(__import__("os").getcwd()), loadplan.__file__
 assert loadplan._library.lib._name.endswith("site/loadplan/libloadplan.so"), loadplan._library.lib._name
+assert importlib.metadata.version("loadplan") == loadplan.__version__
 weights = {"w": torch.arange(12.0).reshape(3, 4)}
 save_file(weights, "model.safetensors")
 model = torch.nn.Linear(3, 4, bias=False)
