@@ -41,6 +41,7 @@ static lp_status launch_group(lp_over_nccl *t, const lp_transfer *transfer, int6
 
 static lp_status launch(lp_over_nccl *t, const lp_transfer *transfer, int64_t count, lp_error *err)
 {
+    LP_TRY(lp_over_nccl_connect(t, err));
     for (int64_t first = 0, end; first < count; first = end) {
         bool has_message = false;
         for (end = first; end < count && (end == first || !transfer[end].is_behind); end++)

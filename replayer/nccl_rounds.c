@@ -119,7 +119,6 @@ static lp_status meet(lp_over_nccl *t, lp_error *err)
     }
     lp_over_nccl_drop(t);
     LP_TRY(begin_to_connect(t, &id, err));
-    LP_TRY(lp_over_nccl_connect(t, err));
     t->key = key;
     return LP_OK;
 }
