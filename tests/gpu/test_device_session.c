@@ -85,16 +85,25 @@ static void test_every_mode_gives_the_model(void **state)
     print_message("%llu worlds\n", (unsigned long long)worlds);
 }
 
+static void cold_start(chain *c)
+{
+    lp_cold_device d;
+    assert_ok(&c->w, lp_cuda_device_open(&d, "cuda:0", &c->w.err));
+    cold_start_on(c, &d);
+    lp_cuda_device_close(&d);
+}
+
 static void test_chains(void **state)
 {
     const device_kit k = open_kit();
     chain_counts n = {0};
     (void)state;
     for (uint64_t seed = first_seed; seed < first_seed + worlds; seed++)
-        run_chain(&k, seed, &OPTIONS[seed % 3], NULL, &n);
+        run_chain(&k, seed, &OPTIONS[seed % 3], cold_start, &n);
     CUDA(cudaStreamDestroy(k.stream));
-    print_message("%llu chains: %d loads ended (%d of some names), %d given up, %d refused; files in %d\n",
-                  (unsigned long long)worlds, n.ended, n.subsets, n.given_up, n.refused_begin, n.files);
+    print_message(
+        "%llu chains: %d loads ended (%d of some names, %d cold starts), %d given up, %d refused; files in %d\n",
+        (unsigned long long)worlds, n.ended, n.subsets, n.starts, n.given_up, n.refused_begin, n.files);
 }
 
 /* A world with copies, a cast, a check and derives of both kinds of input. */

@@ -10,6 +10,8 @@
 
 #include "device_loads.h"
 
+#include "replayer/device_cold.h"
+
 #include <unistd.h>
 
 enum { CHAIN_STEPS = 9, SIDES = 3, PIECES = 600 };
@@ -406,6 +408,31 @@ static inline void dummy(chain *c)
     assert_ok(&c->w, lp_finish(s, NULL, &c->w.err));
     lp_session_close(s);
     c->is_dummy = true;
+}
+
+/* By the pipeline of cold starts, as ranks load that exchange nothing. */
+static inline void cold_start_on(chain *c, const lp_cold_device *device)
+{
+    const int side_number = (int)pick(&c->w, SIDES);
+    round r = {.mode = LP_COLD, .from = &c->side[side_number]};
+    const lp_cold_options o = {.readers = 2, .pinned = 1 << 18, .staging = (int64_t)4096 << pick(&c->w, 8)};
+    note(c, "cold start");
+    for (int i = 0; i < c->w.nsource; i++)
+        r.is_in[i] = is_loaded(c, i);
+    image to_be = image_to_be(c, &r);
+    c->k.settle(c->k.context);
+    assert_ok(&c->w, lp_cold_load(device, c->plan, r.from->ck, &o, NULL, &c->w.err));
+    assert_device_image(&c->k, &c->w, &c->live, &to_be, c->done);
+    free_image(&c->w, &c->want);
+    c->want = to_be;
+    for (int i = 0; i < c->w.nsource; i++) {
+        c->now.data[i] = r.from->host.data[i];
+        c->is_spoiled[i] = false;
+    }
+    c->all_spoiled = c->is_dummy = false;
+    c->has_loaded = true;
+    c->counts->ended++;
+    c->counts->starts++;
 }
 
 /* A chain of random steps. start: a cold start that is no session, or NULL. */

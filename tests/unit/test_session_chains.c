@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Chains of sessions on plans of the host, with cold starts by the pipeline between them, and on a device in host
- * memory.
- */
+/* Chains of sessions on plans of the host and of a device in host memory, with cold starts by the pipeline between. */
 #include "cold_device.h"
 #include "device_testing.h"
 #include "session_chains.h"
@@ -50,37 +48,18 @@ static device_kit host_kit(void)
 
 /* ---- chains ---- */
 
-/* By the pipeline of cold starts, into a plan of the host. */
 static void cold_start(chain *c)
 {
     static host_device pipe;
-    const int side_number = (int)pick(&c->w, SIDES);
-    round r = {.mode = LP_COLD, .from = &c->side[side_number]};
-    lp_cold_device table = host_table(&pipe);
-    const lp_cold_options o = {.readers = 2, .pinned = 1 << 18, .staging = (int64_t)4096 << pick(&c->w, 8)};
-    note(c, "cold start");
-    for (int i = 0; i < c->w.nsource; i++)
-        r.is_in[i] = is_loaded(c, i);
-    image to_be = image_to_be(c, &r);
-    assert_ok(&c->w, lp_cold_load(&table, c->plan, r.from->ck, &o, NULL, &c->w.err));
-    assert_same_image(&c->w, &c->live, &to_be, c->done);
-    free_image(&c->w, &c->want);
-    c->want = to_be;
-    for (int i = 0; i < c->w.nsource; i++) {
-        c->now.data[i] = r.from->host.data[i];
-        c->is_spoiled[i] = false;
-    }
-    c->all_spoiled = c->is_dummy = false;
-    c->has_loaded = true;
-    c->counts->ended++;
-    c->counts->starts++;
+    const lp_cold_device table = host_table(&pipe);
+    cold_start_on(c, &table);
 }
 
 static void chain_on_device(uint64_t seed, const lp_bind_options *options, chain_counts *counts)
 {
     fake_device f;
     const device_kit k = open_kit(&f);
-    run_chain(&k, seed, options, NULL, counts);
+    run_chain(&k, seed, options, cold_start, counts);
     assert_int_equal(f.blocks, 0);
     fake_end(&f);
 }
