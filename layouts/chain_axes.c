@@ -64,22 +64,26 @@ static lp_status name_axes(lp_chain *c, const lp_chain_pieces *list, int ndim, i
         lp_chain_place *const place = &part->memory[outermost++];
         *place = (lp_chain_place){
             .axis = (int8_t)axis_of[i], .backwards = list->piece[i].backwards, .list_end = list->piece[i].list_end};
-        for (int32_t j = 0; j < list->count; j++)
-            if ((list->piece[i].swizzle >> j & 1) != 0)
-                place->swizzle |= (uint32_t)1 << axis_of[j];
+        for (int32_t j = 0; j < list->count; j++) {
+            place->swizzle |= (list->piece[i].swizzle >> j & 1) << axis_of[j];
+            place->plus |= (list->piece[i].plus >> j & 1) << axis_of[j];
+            place->minus |= (list->piece[i].minus >> j & 1) << axis_of[j];
+        }
     }
     part->axes = c->axes;
     return LP_OK;
 }
 
-/* Axes of a swizzle or a list keep their extents: a larger tensor has more of such blocks, not larger ones. */
+/* Axes of a swizzle or a list, and rotated ones, keep their extents: a larger tensor has more of such blocks, not
+ * larger ones. */
 static void close_blocks(lp_chain *c, const lp_chain_pieces *list, const int32_t axis_of[LP_CHAIN_AXES])
 {
     uint32_t turning = 0;
     for (int32_t i = 0; i < list->count; i++)
         turning |= list->piece[i].swizzle;
     for (int32_t i = 0; i < list->count; i++)
-        if (list->piece[i].swizzle != 0 || (turning >> i & 1) != 0 || list->piece[i].list_end > 0)
+        if (list->piece[i].swizzle != 0 || (list->piece[i].plus | list->piece[i].minus) != 0 ||
+            (turning >> i & 1) != 0 || list->piece[i].list_end > 0)
             c->axis[axis_of[i]].extent = list->piece[i].extent;
 }
 

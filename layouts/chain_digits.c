@@ -27,6 +27,17 @@ static bool runs_backwards(const lp_chain_digits *list, int32_t i)
     return backwards;
 }
 
+/* Digits that rotate others or are rotated. */
+static uint64_t rotating(const lp_chain_digits *list)
+{
+    uint64_t all = 0;
+    for (int32_t i = 0; i < list->count; i++) {
+        const uint64_t turns = list->digit[i].plus | list->digit[i].minus;
+        all |= turns | (uint64_t)(turns != 0) << i;
+    }
+    return all;
+}
+
 /* Whether one of the two swizzles or is swizzled, and the second starts a dimension of the source: an axis lies in one.
  */
 static bool parts_dims(const lp_chain_digits *list, int32_t i, int ndim, const int64_t *shape)
@@ -45,6 +56,7 @@ static bool parts_dims(const lp_chain_digits *list, int32_t i, int ndim, const i
  * by, bit for bit. */
 static uint64_t joined_digits(const lp_chain_digits *list, int ndim, const int64_t *shape)
 {
+    const uint64_t rotated = rotating(list);
     uint64_t joined = 0, before;
     for (int32_t i = 0; i + 1 < list->count; i++) {
         int64_t step;
@@ -52,7 +64,8 @@ static uint64_t joined_digits(const lp_chain_digits *list, int ndim, const int64
             lp_mul(llabs(list->digit[i].step), list->digit[i].extent, &step) &&
             llabs(list->digit[i + 1].step) == step &&
             list->digit[i + 1].below == list->digit[i].below * list->digit[i].extent &&
-            runs_backwards(list, i) == runs_backwards(list, i + 1) && !parts_dims(list, i, ndim, shape))
+            runs_backwards(list, i) == runs_backwards(list, i + 1) && !parts_dims(list, i, ndim, shape) &&
+            ((rotated | rotated >> 1) >> i & 1) == 0)
             joined |= (uint64_t)1 << i;
     }
     do {
@@ -111,9 +124,12 @@ static void join(const lp_chain_digits *list, int ndim, const int64_t *shape, lp
         out->digit[now[i]].step = llabs(list->digit[i].step) * (runs_backwards(list, i) ? -1 : 1);
     }
     for (int32_t i = 0; i < list->count; i++)
-        for (int32_t j = 0; j < list->count; j++)
-            if (swizzles(list, i, j))
-                out->digit[now[i]].swizzle |= (uint64_t)1 << now[j];
+        for (int32_t j = 0; j < list->count; j++) {
+            lp_chain_digit *const digit = &out->digit[now[i]];
+            digit->swizzle |= (list->digit[i].swizzle >> j & 1) << now[j];
+            digit->plus |= (list->digit[i].plus >> j & 1) << now[j];
+            digit->minus |= (list->digit[i].minus >> j & 1) << now[j];
+        }
 }
 
 /* ---- digits to pieces of dimensions ---- */
@@ -147,7 +163,7 @@ static lp_status cut_digits(lp_chain_pieces *out, const lp_chain_digits *list, i
                             lp_error *err)
 {
     int32_t first[LP_CHAIN_DIGITS + 1] = {0}; /* pieces of each digit */
-    uint64_t turning = 0;
+    uint64_t turning = rotating(list);
     for (int32_t i = 0; i < list->count; i++)
         turning |= list->digit[i].swizzle;
     for (int32_t i = 0; i < list->count; i++) {
@@ -156,9 +172,13 @@ static lp_status cut_digits(lp_chain_pieces *out, const lp_chain_digits *list, i
         first[i + 1] = out->count;
     }
     for (int32_t i = 0; i < list->count; i++)
-        for (int32_t j = 0; j < list->count; j++)
-            if (swizzles(list, i, j) && first[i] < first[i + 1] && first[j] < first[j + 1])
-                out->piece[first[i]].swizzle |= (uint32_t)1 << first[j];
+        for (int32_t j = 0; j < list->count && first[i] < first[i + 1]; j++) {
+            const uint32_t bit = first[j] < first[j + 1] ? (uint32_t)1 << first[j] : 0;
+            lp_chain_piece_of *const piece = &out->piece[first[i]];
+            piece->swizzle |= swizzles(list, i, j) ? bit : 0;
+            piece->plus |= (list->digit[i].plus >> j & 1) != 0 ? bit : 0;
+            piece->minus |= (list->digit[i].minus >> j & 1) != 0 ? bit : 0;
+        }
     return LP_OK;
 }
 

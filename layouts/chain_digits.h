@@ -11,6 +11,7 @@ typedef struct lp_chain_digit {
     int64_t extent, step; /* step: of the source index; negative when it runs backwards */
     int64_t below;        /* places from a step to the next; 0: as many as the digits inside it make */
     uint64_t swizzle;     /* digits whose places are exclusive-or'ed onto this one; all of them have 2 steps */
+    uint64_t plus, minus; /* digits that are added to this one or taken from it in the source, round and round */
     int16_t list_end;     /* steps in the order list[list_end - extent .. list_end - 1]; 0: one after the other */
 } lp_chain_digit;
 
@@ -35,6 +36,11 @@ lp_status lp_chain_check_recording(lp_chain_recording *r, int ndim, const int64_
 /* The chain of one that has been checked. */
 lp_status lp_chain_identify_in(lp_chain *out, lp_chain_recording *r, int ndim, const int64_t *shape, lp_error *err);
 
+/* Two kinds of digits that lp_chain_identify looks for: bits that swizzle each other in any way, and digits that rotate
+ * others inside them. False: the recording is of no such kind. */
+bool lp_chain_find_bits(lp_chain_digits *out, lp_chain_recording *r, int ndim, const int64_t *shape);
+bool lp_chain_find_rotations(lp_chain_digits *out, lp_chain_recording *r);
+
 /* The chain of these digits over a source of this shape. LP_E_UNSUPPORTED: they cross its dimensions unevenly, leave
  * elements out, or are too many, or their room is uneven. LP_E_ARGUMENT: two
  * of them take the same places. */
@@ -52,7 +58,7 @@ typedef struct lp_chain_piece_of {
     int64_t extent, stride, below; /* stride: of the source index */
     int32_t dim;
     bool backwards;
-    uint32_t swizzle; /* pieces */
+    uint32_t swizzle, plus, minus; /* pieces */
     int16_t list_end;
 } lp_chain_piece_of;
 

@@ -9,6 +9,9 @@
  * A swizzle shows in pairs of bits: bit i of the place, turned on behind bit j, steps back instead of forth where j is
  * exclusive-or'ed onto i. Its own step is hidden in that of j, which turns i too, and comes out by subtraction.
  *
+ * Two more kinds of digits have files of their own: bits that swizzle each other in any way (chain_linear.c) and digits
+ * that rotate others (chain_rotate.c).
+ *
  * What is left may be in the order of a list, the same in every block: the smallest block that moves as a whole, and
  * whose elements lie evenly in the source, is the digit.
  */
@@ -262,7 +265,8 @@ lp_status lp_chain_identify_in(lp_chain *out, lp_chain_recording *r, int ndim, c
         at = first_unlike(r, &list);
         found = at < 0 || find_swizzles(&list, r);
     }
-    if (!found && !find_lists(&list, r))
+    if (!found && !lp_chain_find_bits(&list, r, ndim, shape) && !lp_chain_find_rotations(&list, r) &&
+        !find_lists(&list, r))
         return unlike(err, at, "the step changes");
     for (int32_t i = 0; i < list.count; i++)
         if (list.digit[i].step == 0)

@@ -1,7 +1,105 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How much identifying a permutation looks at, which must not depend on what a place's neighbours are. */
+/* Finding the chain of a recorded permutation: rotations and swizzles in general, and how much is looked at. What else
+ * is found is in test_chain.c and test_chain_parts.c. */
 #include "chain_testing.h"
 #include "layouts/chain_split.h"
+
+static void recorded_turns_are_named(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *chain;
+        int64_t shape[2];
+        const char *found;
+    } cases[] = {
+        {"N K(c k=5) -> c N k+N", {21, 20}, "N K(k0 k1=5) -> k0 N k1+N"},
+        {"N K(c k=5) -> c N ~k+N", {21, 20}, "N K(k0 k1=5) -> k0 N ~k1+N"},
+        {"N(r i=4) K(c k=6) -> r i c k-i", {12, 30}, "N(n0 n1=4) K(k0 k1=6) -> n0 n1 k0 k1-n1"},
+        {"N=7 K=7 -> N K+N", {7, 7}, "N K=7 -> N K+N"},
+        {"N(r i=4) K(j=3 c=5) -> r i j+r c-i", {12, 15}, "N(n0 n1=4) K(k0=3 k1=5) -> n0 (n1 k0+n0 k1-n1)"},
+        {"N(r a=4 b=4) K=4 -> r a^b^K b^a K^a", {32, 4}, NULL}, /* no triangle: more than one text says it */
+        {"N(r=3 a=4) K(s=5 b=4) -> s ~a^b r ~b", {12, 20}, "N(n0 n1=4) K(k0 k1=4) -> k0 ~n1^k1 n0 ~k1"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const lp_chain asked = parsed(cases[i].chain);
+        lp_chain_form form;
+        assert_int_equal(lp_chain_resolve(&form, &asked, cases[i].shape, false, NULL), LP_OK);
+        if (cases[i].found != NULL) {
+            expect_identified(cases[i].chain, cases[i].shape, cases[i].found);
+            continue;
+        }
+        int64_t *const place = record(&form);
+        lp_chain found;
+        lp_error err;
+        char text[256];
+        if (lp_chain_identify(&found, place, form.units, 2, cases[i].shape, &err) != LP_OK)
+            fail_msg("%s: %s", cases[i].chain, err.text);
+        lp_chain_text(&found, text, sizeof text);
+        expect_places(text, cases[i].shape, place, (int)i);
+        free(place);
+    }
+}
+
+/* Chains that are turned at random: what is found gives the same places. Of rotations only those of inner digits by
+ * outer ones are looked for. */
+static void random_turns_are_found(void **state)
+{
+    (void)state;
+    uint32_t seed = 1;
+    int refused = 0, turned = 0, rotated = 0;
+    for (int round = 0; round < 3000; round++) {
+        int64_t shape[LP_CHAIN_DIMS];
+        lp_chain chain = random_chain(&seed, shape, false), found;
+        lp_chain_form form;
+        char text[512];
+        turn_at_random(&chain, &seed);
+        assert_int_equal(lp_chain_resolve(&form, &chain, shape, false, NULL), LP_OK);
+        int64_t *const place = record(&form);
+        if (lp_chain_identify(&found, place, form.units, chain.ndim, shape, NULL) != LP_OK) {
+            refused++;
+            free(place);
+            continue;
+        }
+        lp_chain_text(&found, text, sizeof text);
+        turned += strchr(text, '^') != NULL;
+        rotated += strpbrk(strchr(text, '>'), "+-") != NULL;
+        expect_places(text, shape, place, round);
+        free(place);
+    }
+    print_message("%d swizzled, %d rotated, %d refused\n", turned, rotated, refused);
+    assert_true(turned > 200 && rotated > 400 && refused < 1000);
+}
+
+/* Matrices of bits of 4 to 12 bits: all of them are found. */
+static void random_bits_are_found(void **state)
+{
+    (void)state;
+    uint32_t seed = 3;
+    for (int round = 0; round < 400; round++) {
+        const int count = 4 + formula_byte(seed++, 1) % 8, rows = 1 + formula_byte(seed++, 2) % (count - 1);
+        const int64_t all = (int64_t)1 << count, shape[2] = {(int64_t)1 << rows, all >> rows};
+        int64_t vector[12], *const place = malloc((size_t)all * sizeof *place), first = formula_byte(seed++, 3) % all;
+        for (int j = 0; j < count; j++)
+            vector[j] = 1 << j;
+        for (int step = 0; step < 60; step++) {
+            const int i = formula_byte(seed++, 4) % count, j = formula_byte(seed++, 5) % count;
+            vector[i] ^= i != j ? vector[j] : 0;
+        }
+        for (int64_t k = 0; k < all; k++) {
+            place[k] = first;
+            for (int j = 0; j < count; j++)
+                place[k] ^= (k >> j & 1) * vector[j];
+        }
+        lp_chain found;
+        lp_error err;
+        char text[1024];
+        if (lp_chain_identify(&found, place, all, 2, shape, &err) != LP_OK)
+            fail_msg("round %d: %s", round, err.text);
+        lp_chain_text(&found, text, sizeof text);
+        expect_places(text, shape, place, round);
+        free(place);
+    }
+}
 
 /* A permutation of that shape: a chain, or rows that are turned by their number, which no chain says. */
 static int64_t *recorded(const char *chain, const int64_t *shape)
@@ -46,6 +144,9 @@ static void each_place_is_looked_at_a_few_times(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(recorded_turns_are_named),
+        cmocka_unit_test(random_turns_are_found),
+        cmocka_unit_test(random_bits_are_found),
         cmocka_unit_test(each_place_is_looked_at_a_few_times),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
