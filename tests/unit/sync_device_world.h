@@ -56,11 +56,19 @@ typedef struct member {
 static member members[RANKS_MOST];
 static lp_status (*plain_gather)(void *context, const void *mine, int64_t bytes, const lp_block **all, lp_error *err);
 
+/* Whose sockets they are. */
+static inline member *member_of(const void *local)
+{
+    member *m = &members[0];
+    while (m->local.context != local)
+        m++;
+    return m;
+}
+
 static inline lp_status count_gather(void *context, const void *mine, int64_t bytes, const lp_block **all,
                                      lp_error *err)
 {
-    for (int i = 0; i < RANKS_MOST; i++)
-        members[i].gathers += members[i].local.context == context;
+    member_of(context)->gathers++;
     return plain_gather(context, mine, bytes, all, err);
 }
 
@@ -95,9 +103,7 @@ static inline bool is_idle(const gpu *g)
 static inline lp_status wait_beside_device(void *context, int64_t ticket, lp_error *err)
 {
     const struct timespec brief = {.tv_nsec = 2000};
-    member *m = &members[0];
-    while (m->local.context != context)
-        m++;
+    member *m = member_of(context);
     gpu_pump(&m->device, 300);
     if (is_idle(&m->device))
         return plain_wait(context, ticket, err);
