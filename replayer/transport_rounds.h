@@ -45,4 +45,28 @@ void lp_rounds_tick(lp_rounds *r, int64_t now);
 void lp_rounds_forget(lp_rounds *r); /* members whose connections are closed */
 void lp_rounds_end(lp_rounds *r);
 
+/* ---- what the parts share ---- */
+
+#define LP_ROUNDS_NO_MEMORY "no memory at the meeting point"
+
+void lp_rounds_tell(lp_meeting *m, uint32_t round, const char *text); /* that a round is over, and why */
+void lp_rounds_end_round(lp_rounds *r, const char *text);             /* the current one, with a reason */
+void lp_rounds_drop_blocks(lp_rounds *r);                             /* of gather */
+lp_meeting *lp_rounds_find(const lp_rounds *r, int32_t rank);         /* in the current round; or NULL */
+
+/* ---- transport_joining.c ---- */
+
+void lp_rounds_hello(lp_rounds *r, lp_meeting *m, const uint8_t *body, int64_t bytes);
+void lp_rounds_ready(lp_rounds *r, lp_meeting *m);
+/* NULL when a round can begin, else who is missing. Puts members in order of their places. */
+const char *lp_rounds_missing(lp_rounds *r, char text[LP_WIRE_TEXT]);
+void lp_rounds_begin(lp_rounds *r);
+void lp_rounds_miss(lp_rounds *r, const char *who); /* too long: nobody waits on */
+
+/* ---- transport_blame.c ---- */
+
+/* Asks everybody what he waits for. stalled: the rank that somebody complains about, or LP_WAITS_GATHER. */
+void lp_rounds_ask(lp_rounds *r, int32_t stalled);
+void lp_rounds_judge(lp_rounds *r); /* the answers */
+
 #endif
