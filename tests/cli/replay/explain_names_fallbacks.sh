@@ -10,7 +10,8 @@ loadplan explain pr.lpt --format=json -o pr.json
 "$PYTHON" "$SUITE/../findings/schema_check.py" "$TESTS/../docs/schemas/explain.json" pr.json
 "$PYTHON" -c 'import json; print(*json.load(open("pr.json"))["ranks"][0]["fallback_families"], sep="\n")'
 echo "--- names that share bytes keep their order"
-twin ordered 's/^(copy .*experts.1.up" -> "layers.0.up" src=0 )dst=16 map=16/\1dst=8 map=16 seq=1/'
+twin ordered 's/^(copy .*experts.0.up" -> "layers.0.up" src=0 dst=0 map=16)/\1 seq=1/
+s/^(copy .*experts.1.up" -> "layers.0.up" src=0 )dst=16 map=16/\1dst=8 map=16 seq=2/'
 loadplan explain ordered.lpt | grep order
 loadplan explain ordered.lpt --top 0 || echo "exit $?"
 loadplan explain ordered.lpt -o ordered.lpt || echo "exit $?"
