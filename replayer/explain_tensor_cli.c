@@ -16,7 +16,9 @@ static lp_status find(const lp_cli_job *job, const lp_report_rows *rows, const c
             if (lp_glob_match(name, all->dest[*index].name))
                 return LP_OK;
     }
-    return lp_fail(err, LP_E_UNKNOWN_NAME, "no destination is called '%s'", name);
+    lp_fail(err, LP_E_UNKNOWN_NAME, "no destination is called '%s'", name);
+    lp_hint(err, "'loadplan query TRACE \"SELECT DISTINCT name FROM v_destinations\"' lists them");
+    return LP_E_UNKNOWN_NAME;
 }
 
 static void print_words(const lp_cli_job *job, const lp_rows *rows, const lp_destination *d, const lp_strip *s)

@@ -157,11 +157,23 @@ static const char *keep_folder_of(lp_checkpoint *c, const char *path)
     return lp_arena_text(&c->arena, path, slash == path ? 1 : (size_t)(slash - path));
 }
 
+/* "owner/model", as models are called on a hub: two words, neither of which is a place here. */
+static bool looks_like_a_hub_name(const char *path)
+{
+    const char *slash = strchr(path, '/');
+    return slash != NULL && slash > path && slash[1] != '\0' && strchr(slash + 1, '/') == NULL && path[0] != '.' &&
+           path[0] != '~' && strstr(path, ".safetensors") == NULL;
+}
+
 /* Opens *path, or where that is a folder, the checkpoint file in it. */
 static lp_status open_first(lp_checkpoint *c, const char **path, int *fd, lp_file_stat *st, lp_error *err)
 {
     const lp_io *io = c->platform.io;
-    LP_TRY(lp_checkpoint_open_file(c, *path, fd, st, err));
+    const lp_status found = lp_checkpoint_open_file(c, *path, fd, st, err);
+    if (found != LP_OK && *fd == -ENOENT && looks_like_a_hub_name(*path))
+        lp_hint(err, "a model of the Hugging Face hub? 'hf download %s --local-dir DIR' brings it here", *path);
+    if (found != LP_OK)
+        return found;
     if (!st->is_directory)
         return LP_OK;
     io->close(io->context, *fd);

@@ -42,6 +42,8 @@ static int authorise(void *context, int action, const char *a, const char *b, co
     }
 }
 
+#define TABLES "v_names, v_scopes, v_destinations, v_records, v_derives and v_refusals"
+
 static lp_status query_fail(query *q, lp_error *err)
 {
     if (q->source.failed) {
@@ -56,10 +58,15 @@ static lp_status query_fail(query *q, lp_error *err)
         return lp_fail(err, LP_E_LIMIT, "the query takes too many steps");
     if (code == SQLITE_AUTH) {
         lp_fail(err, LP_E_ARGUMENT, "the query may only read the tables v_*: %s", sqlite3_errmsg(q->db));
-        lp_hint(err, "v_names, v_scopes, v_destinations, v_records, v_derives and v_refusals");
+        lp_hint(err, TABLES);
         return LP_E_ARGUMENT;
     }
-    return lp_fail(err, LP_E_ARGUMENT, "cannot run the query: %s", sqlite3_errmsg(q->db));
+    lp_fail(err, LP_E_ARGUMENT, "cannot run the query: %s", sqlite3_errmsg(q->db));
+    if (strncmp(sqlite3_errmsg(q->db), "no such table", 13) == 0)
+        lp_hint(err, "there are " TABLES);
+    else if (strncmp(sqlite3_errmsg(q->db), "no such column", 14) == 0)
+        lp_hint(err, "'SELECT * FROM v_records LIMIT 1' shows the columns of a table");
+    return LP_E_ARGUMENT;
 }
 
 static lp_status open_query(query *q, lp_error *err)

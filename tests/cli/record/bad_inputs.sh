@@ -1,5 +1,6 @@
 exits() { wanted=$1; shift; loadplan record "$@" && echo "accepted: $*"; test $? = "$wanted"; }
 exits 4 --checkpoint nowhere -o x.lpt
+exits 4 --checkpoint some-lab/Some-Model-8B -o x.lpt
 "$PYTHON" "$SUITE/write_model.py" ckpt
 echo '{"model_type": "whisper"}' > other.json
 exits 3 --checkpoint ckpt --config other.json -o x.lpt
