@@ -173,9 +173,14 @@ static int64_t fill_out(lp_chain_form *form, int32_t d)
     const lp_chain *const c = &form->chain;
     if (d != c->split_out)
         return out_extent(c, 0, d);
-    for (int32_t p = 0; p < c->parts; p++)
-        form->out_first[p + 1] = form->out_first[p] + out_extent(c, p, d);
-    return form->out_first[c->parts];
+    int64_t filled = 0;
+    for (int32_t k = 0; k < c->parts; k++) {
+        const int32_t p = c->out_order[k];
+        form->out_first[p] = filled;
+        filled += out_extent(c, p, d);
+        form->out_end[p] = filled;
+    }
+    return filled;
 }
 
 /* From the innermost dimension of the result on. What axes fill is at most 2^56, and so is what there is room for. */

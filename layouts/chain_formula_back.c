@@ -42,7 +42,7 @@ static int64_t put_off(lp_layout_writer *w, const lp_formula *s, const lp_formul
         lp_layout_put(w, "%%%lld", (long long)block);
     if (start > 0)
         lp_layout_put(w, "-%lld)", (long long)start);
-    return form->split_stride * (form->out_first[s->p + 1] - form->out_first[s->p]);
+    return form->split_stride * (form->out_end[s->p] - form->out_first[s->p]);
 }
 
 /* The digit in the source, before anything turns it. */
@@ -136,12 +136,13 @@ size_t lp_chain_inverse_text(const lp_chain_form *form, char *buffer, size_t buf
 {
     lp_layout_writer w = lp_layout_writer_start(buffer, buffer_bytes);
     const lp_chain *const c = &form->chain;
-    for (int32_t p = 0; p < c->parts; p++) {
+    for (int32_t k = 0; k < c->parts; k++) {
+        const int32_t p = c->out_order[k];
         const lp_formula s = lp_formula_of(form, p);
         if (c->parts > 1) {
             const int64_t block = form->split_stride * form->out_shape[c->split_out];
-            const int64_t end = form->out_first[p + 1] * form->split_stride;
-            lp_layout_put(&w, p == 0 ? "off" : "; off");
+            const int64_t end = form->out_end[p] * form->split_stride;
+            lp_layout_put(&w, k == 0 ? "off" : "; off");
             if (block < form->units)
                 lp_layout_put(&w, "%%%lld", (long long)block);
             lp_layout_put(&w, "<%lld: ", (long long)end);

@@ -99,6 +99,46 @@ static void start_out_dim(lp_chain_reader *r)
         c->part[p].out_first[c->out_ndim] = (int8_t)r->count[p];
 }
 
+/* Axes that stand up to the next bar or bracket; what is no name of one is passed over. */
+static uint32_t axes_ahead(const lp_chain_reader *r)
+{
+    lp_chain_reader ahead = *r;
+    uint32_t axes = 0;
+    ahead.err = NULL;
+    while (strchr("|)", ahead.text[ahead.at]) == NULL) {
+        char name[LP_CHAIN_NAME];
+        const int64_t at = ahead.at;
+        if (lp_chain_read_name(&ahead, name) != LP_OK)
+            ahead.at = at + 1;
+        else if (lp_chain_axis_named(r->chain, name) >= 0)
+            axes |= (uint32_t)1 << lp_chain_axis_named(r->chain, name);
+    }
+    return axes;
+}
+
+/* The part that stands next on the right: the first one that has all of those axes, and no others that only some parts
+ * have. Where none does, the first one left, which then says what is wrong with it. */
+static int32_t part_ahead(const lp_chain_reader *r, uint32_t taken)
+{
+    const lp_chain *const c = r->chain;
+    const uint32_t wanted = axes_ahead(r);
+    uint32_t has[LP_CHAIN_PARTS] = {0}, common = UINT32_MAX;
+    for (int32_t p = 0; p < c->parts; p++) {
+        for (int32_t i = 0; i < c->part[p].axes; i++)
+            has[p] |= (uint32_t)1 << c->part[p].source[i];
+        common &= has[p];
+    }
+    int32_t first = -1;
+    for (int32_t p = 0; p < c->parts; p++) {
+        if ((taken >> p & 1) != 0)
+            continue;
+        if ((wanted & ~has[p]) == 0 && (has[p] & ~common & ~wanted) == 0)
+            return p;
+        first = first < 0 ? p : first;
+    }
+    return first;
+}
+
 /* "(i a k)" or "(i d | i q)", the bracket not yet read. */
 static lp_status read_group(lp_chain_reader *r)
 {
@@ -109,10 +149,16 @@ static lp_status read_group(lp_chain_reader *r)
         return lp_chain_wrong(r, begin, "a second dimension with bars");
     if (bars)
         c->split_out = c->out_ndim;
-    int32_t part = 0;
+    uint32_t taken = 0;
+    int32_t parts = 0, part = -1;
     for (bool empty = true;;) {
         lp_chain_skip_space(r);
         const int64_t at = r->at;
+        if (bars && part < 0) {
+            part = part_ahead(r, taken);
+            taken |= (uint32_t)1 << part;
+            c->out_order[parts++] = (int8_t)part;
+        }
         if (r->text[at] != ')' && r->text[at] != '|') {
             LP_TRY(read_place(r, bars ? part : 0, bars ? part + 1 : c->parts));
             empty = false;
@@ -122,10 +168,11 @@ static lp_status read_group(lp_chain_reader *r)
             return lp_chain_wrong(r, begin, bars ? "a part without axes" : "a dimension without axes");
         r->at++;
         if (r->text[at] == ')')
-            return bars && part + 1 != c->parts ? lp_chain_wrong(r, at, "fewer parts than on the left") : LP_OK;
-        if (++part == c->parts)
+            return bars && parts != c->parts ? lp_chain_wrong(r, at, "fewer parts than on the left") : LP_OK;
+        if (parts == c->parts)
             return lp_chain_wrong(r, at, "more parts than on the left");
         begin = at;
+        part = -1;
         empty = true;
     }
 }

@@ -65,7 +65,7 @@ static bool read_steps(const lp_chain_form *form, int64_t off, int32_t *part_ind
     }
     int32_t p = 0;
     if (c->parts > 1) {
-        while (p < c->parts && at[c->split_out] >= form->out_first[p + 1])
+        while (p < c->parts && (at[c->split_out] < form->out_first[p] || at[c->split_out] >= form->out_end[p]))
             p++;
         if (p == c->parts)
             return false;

@@ -53,27 +53,36 @@ static bool take_axes(const lp_chain_form *form, lp_split_part *out)
 }
 
 /* Whether, of the elements from index `from` on, those below `until` and the others take turns in runs of two lengths,
- * as a part and those behind it do. */
+ * as a part and those around it do. Others may come first, and last what is missing of a run of them. */
 static bool takes_turns(lp_split_search *s, int64_t from, int64_t until)
 {
-    int64_t length[2] = {0, 0}, run = 0, turns = 0, k = 0;
-    bool below = true;
+    int64_t length[2] = {0, 0}, head = 0, run = 0, turns = 0, k = 0;
+    bool below = false, first = false;
     for (; k < s->count; k++) {
-        const int64_t index = s->index[k];
-        if (index < from)
+        const bool kind = s->index[k] < until;
+        if (s->index[k] < from)
             continue;
-        if ((index < until) != below) {
-            if (run == 0 || (turns > 1 && run != length[below]))
+        if (turns == 0 && run == 0)
+            first = below = kind;
+        if (kind != below) {
+            if (turns == 0)
+                head = run;
+            else if (length[below] != 0 && run != length[below])
                 break;
-            length[below] = run;
+            else
+                length[below] = run;
             turns++;
-            below = !below;
+            below = kind;
             run = 0;
         }
         run++;
     }
     s->looked += k;
-    return k == s->count && (turns < 2 || run == length[below]) && (until == s->shape[s->dim] || !below);
+    if (k < s->count || turns == 0)
+        return k == s->count && until == s->shape[s->dim];
+    if (first == below)
+        return !first && (length[first] == 0 || head + run == length[first]);
+    return (length[first] == 0 || head == length[first]) && (length[below] == 0 || run == length[below]);
 }
 
 /* Whether the elements of indices from .. until-1 alone have a chain. */
@@ -108,29 +117,37 @@ static int part_at(const lp_split_search *s, int64_t k)
     return p;
 }
 
-/* How many blocks there are in which the parts that were found follow each other, when no other elements are looked at;
- * 0: they do not. */
+/* How many blocks there are in which the parts that were found follow each other, in the order that s->order becomes,
+ * when no other elements are looked at; 0: they do not. */
 static int64_t count_blocks(lp_split_search *s)
 {
-    const int64_t until = s->first[s->parts];
-    int64_t length[LP_CHAIN_PARTS] = {0}, run = 0, blocks = 0;
-    int p = 0;
+    int64_t length[LP_CHAIN_PARTS] = {0}, run = 0, turns = 0;
+    int p = -1;
     s->looked += s->count;
-    for (int64_t k = 0; k < s->count; k++) {
-        if (s->index[k] >= until)
+    for (int64_t k = 0; k < s->count; k++, run++) {
+        if (s->index[k] >= s->first[s->parts]) {
+            run--;
             continue;
-        const int next = part_at(s, k);
-        if (next != p) { /* the run of part p ends: as long as its first one, and followed by the next part */
-            if (next != (p + 1) % s->parts || (blocks > 0 && run != length[p]))
-                return 0;
-            length[p] = run;
-            blocks += next == 0;
-            p = next;
-            run = 0;
         }
-        run++;
+        const int next = part_at(s, k);
+        if (next == p)
+            continue;
+        if (p >= 0 && length[p] != 0 && run != length[p])
+            return 0;
+        if (p >= 0)
+            length[p] = run;
+        if (turns < s->parts && length[next] != 0) /* again, before all have been there */
+            return 0;
+        if (turns < s->parts)
+            s->order[turns] = next;
+        else if (next != s->order[turns % s->parts])
+            return 0;
+        turns++;
+        p = next;
+        run = 0;
     }
-    return p == s->parts - 1 && (blocks == 0 || run == length[p]) ? blocks + 1 : 0;
+    const bool whole = length[p] == 0 || run == length[p];
+    return whole && turns % s->parts == 0 ? turns / s->parts : 0;
 }
 
 /* Cuts axis i in two, the inner one of `inner` steps. */

@@ -26,6 +26,7 @@ typedef struct lp_split_search {
     int64_t *index, *where, *compact; /* the index in `dim` of what lies at each place; the place of each such index,
                                        * others 0; the permutation of one part */
     int64_t first[LP_CHAIN_PARTS + 1];
+    int order[LP_CHAIN_PARTS]; /* parts as they lie in the result */
     lp_split_part part[LP_CHAIN_PARTS];
 } lp_split_search;
 

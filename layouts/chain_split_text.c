@@ -97,8 +97,9 @@ void lp_split_text(lp_layout_writer *w, const lp_split_search *s)
         }
     lp_layout_put(w, " ");
     put_result(w, s, 0, 0, s->part[0].outer);
-    for (int p = 0; p < s->parts; p++) {
-        lp_layout_put(w, p == 0 ? " (" : " | ");
+    for (int k = 0; k < s->parts; k++) {
+        const int p = s->order[k];
+        lp_layout_put(w, k == 0 ? " (" : " | ");
         if (of_dim(&s->part[p], s->dim) == 0)
             lp_layout_put(w, "%c0%s", 'p' + p, s->part[p].outer < s->part[p].count ? " " : "");
         put_result(w, s, p, s->part[p].outer, s->part[p].count);

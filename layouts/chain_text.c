@@ -76,7 +76,7 @@ size_t lp_chain_text(const lp_chain *chain, char *buffer, size_t buffer_bytes)
         lp_layout_put(&w, brackets ? " (" : " ");
         for (int32_t p = 0; p < parts; p++) {
             lp_layout_put(&w, p == 0 ? "" : " | ");
-            put_places(&w, chain, &chain->part[p], d);
+            put_places(&w, chain, &chain->part[d == chain->split_out ? chain->out_order[p] : 0], d);
         }
         lp_layout_put(&w, brackets ? ")" : "");
         if (chain->room[d] != 0)

@@ -183,7 +183,8 @@ LP_API size_t lp_layout_inverse_text(const lp_layout *layout, const lp_layout_si
  *
  * Bars cut one dimension into parts that lie one behind the other, on both sides: here each packet of 18 bytes becomes
  * its first 2 of four rows, then the other 16 of four rows. An axis outside the bars belongs to all parts; one that
- * stands in several parts of the left side is the same axis in each.
+ * stands in several parts of the left side is the same axis in each. Parts may lie in another order on the right: which
+ * one is meant shows in its axes.
  *
  * Units are elements of 1, 2, 4, 8, 16, 32 or 64 bits; in a byte the unit that comes first is the lowest one.
  */
@@ -224,6 +225,7 @@ typedef struct lp_chain {
     int32_t listed;                              /* in use of list */
     uint8_t list[LP_CHAIN_LISTS];                /* orders of steps, one behind the other */
     int32_t parts;
+    int8_t out_order[LP_CHAIN_PARTS]; /* parts as they lie in the result, the first one first */
     lp_chain_part part[LP_CHAIN_PARTS];
 } lp_chain;
 
@@ -259,7 +261,8 @@ typedef struct lp_chain_form {
     int64_t source_units, units;                   /* of the source; of the result with its padding */
     int64_t stride[LP_CHAIN_PARTS][LP_CHAIN_AXES]; /* of an axis in the result, where the part has it */
     int64_t first[LP_CHAIN_PARTS + 1];             /* indices of the split dimension at which parts begin; the end */
-    int64_t out_first[LP_CHAIN_PARTS + 1];         /* the same of the split dimension of the result */
+    int64_t out_first[LP_CHAIN_PARTS];             /* where each part begins in the split dimension of the result, */
+    int64_t out_end[LP_CHAIN_PARTS];               /* and where it ends */
     int64_t split_stride;                          /* units from one of those to the next */
     uint32_t undo[LP_CHAIN_PARTS][LP_CHAIN_AXES]; /* of a swizzled axis: those whose places exclusive-or to its digit */
     uint8_t where[LP_CHAIN_LISTS];                /* chain.list the other way round: the place of a step */

@@ -82,6 +82,25 @@ static void places_of_grouped_heads(void **state)
     check_both_ways(&form, "heads");
 }
 
+/* All codes, then all scales, and three parts from the last to the first. */
+static void places_of_parts_in_another_order(void **state)
+{
+    (void)state;
+    const lp_chain_form form = resolved("B P(d=2 | q=16) -> (B q | B d)", (const int64_t[]){5, 18}, false);
+    int64_t index[LP_CHAIN_DIMS] = {0};
+    do {
+        assert_int_equal(lp_chain_locate(&form, index),
+                         index[1] < 2 ? 5 * 16 + index[0] * 2 + index[1] : index[0] * 16 + index[1] - 2);
+    } while (next(&form, index));
+    check_both_ways(&form, "scales behind codes");
+    const lp_chain_form three =
+        resolved("B(r i=2) P(m=1 | s=3 | q=4) T=3 -> r (i q | ~s i | i m) T", (const int64_t[]){6, 8, 3}, false);
+    check_both_ways(&three, "three parts");
+    assert_int_equal(lp_chain_locate(&three, (const int64_t[]){3, 0, 2}), (16 + 15) * 3 + 2);
+    assert_int_equal(lp_chain_locate(&three, (const int64_t[]){3, 1, 2}), (16 + 8 + 5) * 3 + 2);
+    assert_int_equal(lp_chain_locate(&three, (const int64_t[]){3, 4, 2}), (16 + 4) * 3 + 2);
+}
+
 /* Bytes of every eight in the order of a list, twice as wide in the other dimension. */
 static void places_of_a_list(void **state)
 {
@@ -211,6 +230,7 @@ static void pieces_hold_each_element_once(void **state)
                  {"N(r a=8) K(b c=8 v=2) -> b r (a c^a v)", {24, 32}, 8},
                  {"N(r a=8) K(b c=8 v=2) -> b r (a ~c^a v)", {21, 21}, 143},
                  {"N(r i=4) B P(d=2 | c=4 v=4) -> r B (i d | c ~i v)", {8, 3, 18}, 2},
+                 {"N(r i=4) B P(d=2 | c=4 v=4) -> r B (c ~i v | i d)", {8, 3, 18}, 2},
                  {"N(r i=4) B P(d=2 | c=4 v=4) -> r B (i d | c^i ~i v)", {7, 3, 18}, 9},
                  {"N K(b s=8) -> b N s[0 2 4 6 1 3 5 7]", {3, 16}, 8},
                  {"N(a=3 b=2) K(c s=4) -> c a[2 0 1] s[3 1 0 2] b", {6, 8}, 12},
@@ -388,6 +408,15 @@ static void recorded_parts_are_named(void **state)
          {36, 5},
          "N(b0 p1=8 | q0=2 b0 q2=2) K -> b0 (p1 K | q0 q2 K)"},
         {"T(b t=8) P(k=32 | s=4) -> b (t k | t s)", 2, {24, 36}, "N(n0 n1=8) K(p0=32 | q0=4) -> n0 (n1 p0 | n1 q0)"},
+        {"N B P(d=2 | q=6) -> N (B q | B d)", 3, {3, 5, 8}, "D0 D1 D2(p0=2 | q0=6) -> D0 (D1 q0 | D1 p0)"},
+        {"N(r i=4) P(m=1 | s=3 | q=4) -> r (i q | s i | i m)",
+         2,
+         {12, 8},
+         "N(n0 n1=4) K(p0=1 | q0=3 | r0=4) -> n0 (n1 r0 | q0 n1 | n1 p0)"},
+        {"N(r i=4) P(m=1 | s=3 | q=4) -> r (i s | m i | q i)",
+         2,
+         {12, 8},
+         "N(n0 n1=4) K(p0=1 | q0=3 | r0=4) -> n0 (n1 q0 | p0 n1 | r0 n1)"},
         {"P(d=2 | q=6) T -> (d T | ~q T)", 2, {8, 5}, "N(p0=2 | q0=6) K -> (p0 K | ~q0 K)"},
         {"G R(n d=2 | d | d) K -> (G n d | G d | G d) K",
          3,
@@ -420,11 +449,19 @@ static void random_parts_are_found(void **state)
         int64_t shape[3] = {inner * tiles, 1 + formula_byte(seed++, 4) % 4, 0};
         char left[128] = "", right[128] = "", text[400];
         for (int p = 0; p < parts; p++) {
+            const bool behind = formula_byte(seed++, 8) % 2 == 0; /* the parts before it */
             const int chunks = 1 + formula_byte(seed++, 5) % 4, width = 1 + formula_byte(seed++, 6) % 5;
             const size_t l = strlen(left), r = strlen(right);
             snprintf(left + l, sizeof left - l, "%sc%d=%d v%d=%d", p == 0 ? "" : " | ", p, chunks, p, width);
-            snprintf(right + r, sizeof right - r, formula_byte(seed++, 7) % 2 == 0 ? "%sc%d i v%d" : "%si c%d v%d",
-                     p == 0 ? "" : " | ", p, p);
+            char mine[32];
+            snprintf(mine, sizeof mine, formula_byte(seed++, 7) % 2 == 0 ? "c%d i v%d" : "i c%d v%d", p, p);
+            if (behind || p == 0) {
+                snprintf(right + r, sizeof right - r, "%s%s", p == 0 ? "" : " | ", mine);
+            } else {
+                memmove(right + strlen(mine) + 3, right, r + 1);
+                memcpy(right, mine, strlen(mine));
+                memcpy(right + strlen(mine), " | ", 3);
+            }
             shape[2] += chunks * width;
         }
         snprintf(text, sizeof text, "N(r i=%d) B P(%s) -> r B (%s)", inner, left, right);
@@ -478,6 +515,7 @@ int main(void)
         cmocka_unit_test(places_of_packets),
         cmocka_unit_test(places_of_grouped_heads),
         cmocka_unit_test(places_of_a_list),
+        cmocka_unit_test(places_of_parts_in_another_order),
         cmocka_unit_test(places_of_chained_swizzles),
         cmocka_unit_test(places_of_rotations),
         cmocka_unit_test(places_with_room),
