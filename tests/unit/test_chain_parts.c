@@ -412,7 +412,7 @@ static void recorded_parts_are_named(void **state)
         {"N(r i=4) P(m=1 | s=3 | q=4) -> r (i q | s i | i m)",
          2,
          {12, 8},
-         "N(n0 n1=4) K(p0=1 | q0=3 | r0=4) -> n0 (n1 r0 | q0 n1 | n1 p0)"},
+         "N(n0 n1=4) K(p0=1 | q0=3 | r0=4) -> n0 (n1 r0 | q0 n1 | p0 n1)"},
         {"N(r i=4) P(m=1 | s=3 | q=4) -> r (i s | m i | q i)",
          2,
          {12, 8},
