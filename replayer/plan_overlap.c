@@ -38,17 +38,11 @@ static int by_place(const void *a, const void *b)
     return x->step < y->step ? -1 : x->step > y->step;
 }
 
-static int64_t list_steps(const lp_plan *plan, placed *list)
+static void add_step(const lp_plan *plan, const lp_step *step, placed *list, int64_t *count)
 {
-    int64_t count = 0;
-    for (uint32_t e = 0; e < plan->entry_count; e++)
-        for (uint32_t i = 0; i < plan->entry[e].step_count; i++) {
-            const lp_step *step = &plan->step[plan->entry[e].first_step + i];
-            if (step->dest != LP_NONE && step->map->nbox > 0)
-                list[count++] =
-                    (placed){step, plan->rows->dest[step->dest].offset + step->dst_off, plan->storage_of[step->dest]};
-        }
-    return count;
+    if (step->dest != LP_NONE && step->map->nbox > 0)
+        list[(*count)++] =
+            (placed){step, plan->rows->dest[step->dest].offset + step->dst_off, plan->storage_of[step->dest]};
 }
 
 static lp_status do_the_same(const lp_plan *plan, const placed *a, const placed *b, bool *same, lp_error *err)
@@ -65,11 +59,17 @@ static lp_status do_the_same(const lp_plan *plan, const placed *a, const placed 
 static lp_status refuse(const lp_plan *plan, const placed *a, const placed *b, int64_t lo, int64_t hi, lp_error *err)
 {
     const lp_destination *dest = &plan->rows->dest[a->step->dest];
-    lp_fail_at(err, LP_E_UNSUPPORTED, dest->name, lo - dest->offset,
-               "'%s' and '%s' both write bytes [%lld, %lld) of '%s', and the trace has no order for them",
-               lp_checkpoint_at(plan->catalogue, a->step->name)->name,
-               lp_checkpoint_at(plan->catalogue, b->step->name)->name, (long long)(lo - dest->offset),
-               (long long)(hi - dest->offset), dest->name);
+    lo -= dest->offset;
+    hi -= dest->offset;
+    if (a->step->name == LP_NAME_BEGIN)
+        lp_fail_at(err, LP_E_UNSUPPORTED, dest->name, lo,
+                   "two fills at the beginning write bytes [%lld, %lld) of '%s', and fills have no order",
+                   (long long)lo, (long long)hi, dest->name);
+    else
+        lp_fail_at(err, LP_E_UNSUPPORTED, dest->name, lo,
+                   "'%s' and '%s' both write bytes [%lld, %lld) of '%s', and the trace has no order for them",
+                   lp_checkpoint_at(plan->catalogue, a->step->name)->name,
+                   lp_checkpoint_at(plan->catalogue, b->step->name)->name, (long long)lo, (long long)hi, dest->name);
     lp_hint(err, "loadplan check lists all such writes (dest_overlap)");
     return LP_E_UNSUPPORTED;
 }
@@ -100,16 +100,13 @@ static lp_status check_cluster(const lp_plan *plan, const placed *list, int64_t 
     return status;
 }
 
-lp_status lp_plan_check_overlaps(const lp_plan *plan, lp_error *err)
+/* Sorts the list. */
+static lp_status check_list(const lp_plan *plan, placed *list, int64_t count, lp_error *err)
 {
     const lp_alloc *alloc = plan->platform.alloc;
     lp_status status = LP_OK;
     lp_cover_memo *memo = NULL;
-    placed *list = lp_allocate(alloc, ((size_t)plan->step_count + 1) * sizeof *list);
     lp_cover_item *item = NULL;
-    if (list == NULL)
-        return lp_fail_memory(err);
-    const int64_t count = list_steps(plan, list);
     if (count > 0)
         qsort(list, (size_t)count, sizeof *list, by_place);
     for (int64_t i = 0, end; status == LP_OK && i < count; i = end) {
@@ -127,6 +124,25 @@ lp_status lp_plan_check_overlaps(const lp_plan *plan, lp_error *err)
 release:
     lp_cover_memo_free(memo);
     lp_release(alloc, item);
-    lp_release(alloc, list);
+    return status;
+}
+
+lp_status lp_plan_check_overlaps(const lp_plan *plan, lp_error *err)
+{
+    const int64_t most = plan->step_count > plan->fill_count ? plan->step_count : plan->fill_count;
+    placed *list = lp_allocate(plan->platform.alloc, ((size_t)most + 1) * sizeof *list);
+    if (list == NULL)
+        return lp_fail_memory(err);
+    int64_t count = 0;
+    for (uint32_t e = 0; e < plan->entry_count; e++)
+        for (uint32_t i = 0; i < plan->entry[e].step_count; i++)
+            add_step(plan, &plan->step[plan->entry[e].first_step + i], list, &count);
+    lp_status status = check_list(plan, list, count, err);
+    count = 0;
+    for (int64_t i = 0; i < plan->fill_count; i++)
+        add_step(plan, &plan->fill[i], list, &count);
+    if (status == LP_OK) /* fills at the beginning come before all else, and are among themselves */
+        status = check_list(plan, list, count, err);
+    lp_release(plan->platform.alloc, list);
     return status;
 }

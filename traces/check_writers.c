@@ -166,10 +166,11 @@ lp_status lp_cover_note_pair(lp_cover_pass *p, const lp_writer *a, const lp_writ
     if (a->kind == LP_BY_RECORD && b->kind == LP_BY_RECORD) {
         const lp_record *x = &rows->record[a->row], *y = &rows->record[b->row];
         bool is_same;
-        if (x->name == LP_NAME_BEGIN || y->name == LP_NAME_BEGIN)
+        const bool begin = x->name == LP_NAME_BEGIN;
+        if (begin != (y->name == LP_NAME_BEGIN))
             return LP_OK; /* the beginning comes first */
         LP_TRY(do_the_same(p, x, y, &is_same, err));
-        is_ordered = x->seq > 0 && y->seq > 0 && x->seq != y->seq;
+        is_ordered = !begin && x->seq > 0 && y->seq > 0 && x->seq != y->seq;
         if (is_same || (is_ordered && x->name == y->name))
             return LP_OK;
     }
