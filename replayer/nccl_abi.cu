@@ -8,6 +8,7 @@
 #include <type_traits>
 
 static_assert((int)ncclSuccess == (int)LP_NCCL_SUCCESS, "ncclSuccess");
+static_assert((int)ncclRemoteError == (int)LP_NCCL_REMOTE, "ncclRemoteError");
 static_assert((int)ncclInProgress == (int)LP_NCCL_IN_PROGRESS, "ncclInProgress");
 static_assert((int)ncclUint8 == (int)LP_NCCL_UINT8, "ncclUint8");
 static_assert(sizeof(ncclUniqueId) == sizeof(lp_nccl_id), "ncclUniqueId");

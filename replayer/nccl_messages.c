@@ -103,7 +103,7 @@ static lp_status wait_event(lp_over_nccl *t, void *event, int32_t peer, lp_error
         if (done)
             return LP_OK;
         LP_TRY(lp_nccl_check(&t->nccl, t->nccl.ncclCommGetAsyncError(t->comm, &result), "exchange messages", err));
-        LP_TRY(lp_nccl_check(&t->nccl, result, "exchange messages", err));
+        LP_TRY(lp_over_nccl_result(t, result, peer, "exchange messages", err));
         LP_TRY(t->sockets.check(t->sockets.context, peer, since, err));
         lp_over_nccl_rest(since);
     }

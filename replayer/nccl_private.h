@@ -43,6 +43,9 @@ lp_status lp_over_nccl_check(const lp_over_nccl *t, int code, const char *verb, 
 /* ---- nccl_rounds.c ---- */
 
 lp_status lp_over_nccl_join(void *context, lp_round *round, lp_error *err);
+/* What the library says of its messages: LP_E_PEER with the sockets' words where a rank of the round has failed. peer:
+ * a rank that is waited for, or LP_WAITS_NOT. */
+lp_status lp_over_nccl_result(lp_over_nccl *t, int result, int32_t peer, const char *verb, lp_error *err);
 /* Waits until the library has done what it was told, looking after the round. */
 lp_status lp_over_nccl_settle(lp_over_nccl *t, int result, const char *verb, lp_error *err);
 /* Waits until the ranks of the communicator are connected: before the first message. */

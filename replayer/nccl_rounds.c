@@ -8,6 +8,8 @@
 /* A frame takes a fraction of a millisecond on a fast link, so naps are for those who wait for somebody slow. */
 enum { SPIN_NS = 10000000, NAP_MS = 1 };
 
+static const int64_t GRACE_NS = 3000000000;
+
 void lp_over_nccl_drop(lp_over_nccl *t)
 {
     if (t->comm != NULL)
@@ -27,9 +29,24 @@ void lp_over_nccl_rest(int64_t since)
         sched_yield();
 }
 
+/* An error of the library may be the first sign that another rank is gone. It does not say which, and would look like
+ * one of this rank's own: so the sockets, which know, are given time to say so. */
+lp_status lp_over_nccl_result(lp_over_nccl *t, int result, int32_t peer, const char *verb, lp_error *err)
+{
+    const bool is_good = result == LP_NCCL_SUCCESS || result == LP_NCCL_IN_PROGRESS;
+    const int64_t since = lp_clock_ns();
+    while (!is_good && lp_clock_ns() - since < GRACE_NS) {
+        LP_TRY(t->sockets.check(t->sockets.context, peer, since, err));
+        lp_sleep_ms(NAP_MS);
+    }
+    return lp_nccl_check(&t->nccl, result, verb, err);
+}
+
 lp_status lp_over_nccl_settle(lp_over_nccl *t, int result, const char *verb, lp_error *err)
 {
     const int64_t since = lp_clock_ns();
+    if (result != LP_NCCL_IN_PROGRESS && result != LP_NCCL_REMOTE)
+        return lp_nccl_check(&t->nccl, result, verb, err); /* the call itself */
     while (result == LP_NCCL_IN_PROGRESS) {
         const lp_status status = t->sockets.check(t->sockets.context, LP_WAITS_NOT, since, err);
         if (status != LP_OK)
@@ -40,7 +57,7 @@ lp_status lp_over_nccl_settle(lp_over_nccl *t, int result, const char *verb, lp_
         if (result == LP_NCCL_IN_PROGRESS)
             lp_over_nccl_rest(since);
     }
-    return lp_nccl_check(&t->nccl, result, verb, err);
+    return lp_over_nccl_result(t, result, LP_WAITS_NOT, verb, err);
 }
 
 static uint64_t key_of(const lp_over_nccl *t)

@@ -13,7 +13,7 @@
 extern "C" {
 #endif
 
-enum { LP_NCCL_SUCCESS = 0, LP_NCCL_IN_PROGRESS = 7, LP_NCCL_UINT8 = 1, LP_NCCL_ID_BYTES = 128 };
+enum { LP_NCCL_SUCCESS = 0, LP_NCCL_REMOTE = 6, LP_NCCL_IN_PROGRESS = 7, LP_NCCL_UINT8 = 1, LP_NCCL_ID_BYTES = 128 };
 
 /* NCCL versions that know communicators that do not block. */
 enum { LP_NCCL_LEAST = 21400 };

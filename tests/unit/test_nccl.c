@@ -5,6 +5,7 @@
 #include "sync_testing.h"
 
 #include "replayer/nccl_transport.h"
+#include "replayer/transport_wire.h"
 
 #include <dlfcn.h>
 
@@ -321,6 +322,49 @@ static void no_message_goes_after_a_cancel(void **state)
             fail_msg("rank %d: %s", i, members[i].err.text);
 }
 
+/* The library tells rank 1 that the other one is gone, and not who, before the sockets do. */
+static void *lose_the_other(void *context)
+{
+    member *m = context;
+    lp_round round;
+    const lp_block *all;
+    uint8_t data[64] = {0};
+    int64_t ticket = 0;
+    const lp_transfer x = {.peer = 0, .data = data, .bytes = sizeof data};
+    m->status = lp_transport_nccl_on(&m->transport, &m->local, &host_device, FAKE_NCCL, NULL, &m->err);
+    const lp_transport *t = &m->transport;
+    if (m->status == LP_OK)
+        m->status = t->join(t->context, &round, &m->err);
+    if (m->status == LP_OK)
+        m->status = t->gather(t->context, NULL, 0, &all, &m->err);
+    if (m->status == LP_OK && m->rank == 1)
+        m->status = t->start(t->context, &x, 1, &ticket, &m->err);
+    if (m->status == LP_OK && m->rank == 1)
+        m->status = t->wait(t->context, ticket, &m->err);
+    lp_transport_close(&m->transport); /* of rank 0: it aborts, and has sent nothing */
+    if (m->rank == 0)
+        lp_sleep_ms(30); /* by now rank 1 has seen that, most likely */
+    lp_transport_close(&m->local);
+    return NULL;
+}
+
+static void a_lost_rank_is_named_by_the_sockets(void **state)
+{
+    (void)state;
+    lp_transport local[2];
+    pthread_t thread[2];
+    device_fails_at = 0;
+    assert_ok(lp_transport_local(local, 2, 1, 120000000000, NULL, ERR));
+    for (int i = 0; i < 2; i++) {
+        members[i] = (member){.local = local[i], .rank = i};
+        assert_int_equal(pthread_create(&thread[i], NULL, lose_the_other, &members[i]), 0);
+    }
+    for (int i = 0; i < 2; i++)
+        pthread_join(thread[i], NULL);
+    assert_int_equal(members[1].status, LP_E_PEER);
+    assert_string_equal(members[1].err.text, "sender 0 is gone");
+}
+
 static void what_cannot_be_loaded_is_named(void **state)
 {
     (void)state;
@@ -335,9 +379,8 @@ static void what_cannot_be_loaded_is_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(epochs_by_nccl_equal_a_load),
-        cmocka_unit_test(every_call_may_fail),
-        cmocka_unit_test(no_message_goes_after_a_cancel),
+        cmocka_unit_test(epochs_by_nccl_equal_a_load),    cmocka_unit_test(every_call_may_fail),
+        cmocka_unit_test(no_message_goes_after_a_cancel), cmocka_unit_test(a_lost_rank_is_named_by_the_sockets),
         cmocka_unit_test(what_cannot_be_loaded_is_named),
     };
     return cmocka_run_group_tests(tests, open_library, close_library);
