@@ -166,11 +166,13 @@ static bool take_control(lp_tcp *t, const lp_wire_head *head, const uint8_t *bod
     case LP_WIRE_GATHERED:
         return !is_current || t->has_failed || take_gathered(t, head, body);
     case LP_WIRE_ABORT:
-        if (!is_current && !(head->round == 0 && t->is_joining))
+        if (!is_current && head->round != 0)
             return true; /* about a round that is over here */
         lp_sanitise(text, sizeof text, (const char *)body, (size_t)head->bytes);
-        t->is_joining = false;
         lp_tcp_fail(t, text);
+        if (head->round == 0 && !t->is_joining)
+            return false; /* this rank is not let in: no later message says so */
+        t->is_joining = false;
         return true;
     case LP_WIRE_ASK:
         return !is_current || answer(t);

@@ -291,6 +291,33 @@ static void a_failure_is_that_of_its_round(void **state)
     assert_int_equal(used.now, 0);
 }
 
+/* A rank that is not let in may hear of it before it joins: then joining says so, and does not wait. */
+static void who_is_not_let_in_is_told(void **state)
+{
+    (void)state;
+    int32_t port = 0;
+    lp_error err = {.code = LP_OK};
+    lp_transport t[3];
+    lp_round round;
+    const int listener = lp_socket_listen("127.0.0.1", 0, &port, &err);
+    assert_true(listener >= 0);
+    for (int i = 0; i < 3; i++) { /* a sender, a receiver, and another one in its place */
+        const lp_tcp_options o = {.host = "127.0.0.1",
+                                  .port = port,
+                                  .is_sender = i == 0,
+                                  .size = 1,
+                                  .listener = i == 0 ? listener : 0,
+                                  .join_ns = PATIENCE_NS,
+                                  .stall_ns = PATIENCE_NS};
+        assert_ok(lp_transport_tcp(&t[i], &o, ERR));
+        lp_sleep_ms(60); /* by now the meeting point has answered, most likely */
+    }
+    assert_int_equal(t[2].join(t[2].context, &round, &err), LP_E_PEER);
+    assert_string_equal(err.text, "receiver 0 of 'server' is here already");
+    for (int i = 2; i >= 0; i--)
+        lp_transport_close(&t[i]);
+}
+
 static void nobody_listens(void **state)
 {
     (void)state;
@@ -538,13 +565,10 @@ static void a_sync_takes_two_buckets_a_side(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(everything_arrives_inside_a_process),
-        cmocka_unit_test(everything_arrives_over_sockets),
-        cmocka_unit_test(one_rank_alone_needs_nobody),
-        cmocka_unit_test(a_failure_is_that_of_its_round),
-        cmocka_unit_test(nobody_listens),
-        cmocka_unit_test(memory_may_run_out_anywhere),
-        cmocka_unit_test(a_meeting_point_may_be_out_of_memory),
+        cmocka_unit_test(everything_arrives_inside_a_process), cmocka_unit_test(everything_arrives_over_sockets),
+        cmocka_unit_test(one_rank_alone_needs_nobody),         cmocka_unit_test(a_failure_is_that_of_its_round),
+        cmocka_unit_test(who_is_not_let_in_is_told),           cmocka_unit_test(nobody_listens),
+        cmocka_unit_test(memory_may_run_out_anywhere),         cmocka_unit_test(a_meeting_point_may_be_out_of_memory),
         cmocka_unit_test(a_sync_takes_two_buckets_a_side),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
