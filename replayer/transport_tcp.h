@@ -92,9 +92,15 @@ void lp_tcp_fail(lp_tcp *t, const char *reason); /* of this round: the first rea
 void lp_tcp_wake(lp_tcp *t);
 void lp_tcp_cancel(lp_tcp *t);    /* the messages that are under way */
 void lp_tcp_end_round(lp_tcp *t); /* closes what belongs to it */
+void *lp_tcp_run(void *tcp);
+
+/* transport_peers.c; the lock is held. */
+void lp_tcp_open_peer(lp_tcp *t, int32_t rank);
+void lp_tcp_serve_peer(lp_tcp *t, int32_t rank, short events); /* what poll said of its connection */
+void lp_tcp_accept(lp_tcp *t);
+void lp_tcp_settle(lp_tcp *t); /* looks at connections of which it is not known yet who they are */
 /* Connections of which it is not known yet who they are. They outlive a round: a peer may have heard of the next one
  * before this rank does. */
 void lp_tcp_drop_strangers(lp_tcp *t);
-void *lp_tcp_run(void *tcp);
 
 #endif
