@@ -242,6 +242,10 @@ static int run_compare(lp_cli *cli, const lp_chain_request *request, const char 
         return code;
     if (!with.sized)
         take_only_shape(&with);
+    if (!with.sized && with.chain.ndim == request->chain.ndim) {
+        memcpy(with.shape, request->shape, sizeof with.shape);
+        with.sized = true;
+    }
     with.unit_bits = known != NULL ? known->unit_bits : request->unit_bits;
     if (!with.sized)
         return lp_cli_usage(cli, "'%s' takes another shape", lp_cli_clean(text));

@@ -169,18 +169,25 @@ static const lp_chain_known known[] = {
 };
 /* clang-format on */
 
-enum { HERE = sizeof known / sizeof known[0] };
+static const lp_chain_list *const lists[] = {
+    &(const lp_chain_list){known, sizeof known / sizeof known[0]}, &lp_chains_of_codes, &lp_chains_elsewhere};
+
+enum { LISTS = sizeof lists / sizeof lists[0] };
 
 int32_t lp_chain_known_count(void)
 {
-    return HERE + lp_chains_of_codes.count;
+    int32_t count = 0;
+    for (int i = 0; i < LISTS; i++)
+        count += lists[i]->count;
+    return count;
 }
 
 const lp_chain_known *lp_chain_known_at(int32_t index)
 {
-    if (index < 0 || index >= lp_chain_known_count())
-        return NULL;
-    return index < HERE ? &known[index] : &lp_chains_of_codes.chain[index - HERE];
+    for (int i = 0; i < LISTS && index >= 0; index -= lists[i++]->count)
+        if (index < lists[i]->count)
+            return &lists[i]->chain[index];
+    return NULL;
 }
 
 const lp_chain_known *lp_chain_known_find(const char *id)

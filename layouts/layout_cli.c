@@ -273,7 +273,7 @@ static int run_layout(lp_cli *cli)
 
 static const lp_option options[] = {
     {"shape", 0, "SIZES", NULL, "show it for these sizes: E=32,H=4096,I=2048, or N=4096,K=512"},
-    {"chain", 0, "TEXT", NULL, "a layout that has no name: 'N(r a=4 i=32) K(c k=4) -> r c (i a k)'"},
+    {"chain", 0, "TEXT", NULL, "a layout that has no name: 'N(r a=4 i=32) K(c k=4) -> r c (i a k)', '(8,32):(33,1)'"},
     {"unit", 0, "BITS", NULL, "with --chain or --identify: what moves: 1, 2, 4, 8 (default), 16, 32 or 64 bits"},
     {"pad", 0, NULL, NULL, "with a chain: round sizes up with zeros (default where the kernels want it)"},
     {"identify", 0, "FILE", NULL, "print the chain of the permutation recorded in this file"},
@@ -305,8 +305,11 @@ const lp_command lp_layout_commands[] = {{
         "\n"
         "Layouts of other kernels are chains: the dimensions of one tensor, split into axes, and the axes as memory\n"
         "runs through them. --chain says one that has no name; axes in brackets are one dimension, '~a' turns an\n"
-        "axis round, 'a^b' swizzles it by another one, 'a[2 0 1]' lists its steps, and bars cut a dimension into\n"
-        "parts on both sides: 'N P(d=2 | q=16) -> (N d | N q)'. --apply takes a file of one tensor.\n"
+        "axis round, 'a^b' swizzles it by another one, 'a+b' and 'a-b' rotate it, 'a[2 0 1]' lists its steps, 'K=33'\n"
+        "gives a dimension of the result room, and bars cut a dimension into parts on both sides:\n"
+        "'N P(d=2 | q=16) -> (N d | N q)'. --apply takes a file of one tensor. Layouts of CuTe ('Sw<3,4,3> o\n"
+        "(8,128):(128,1)') and the bases of linear layouts of Triton ('[[0, 1], [0, 2], [1, 0]]') are taken as they "
+        "are.\n"
         "\n"
         "--identify reads what a transform made of 0, 1, 2, ... of the shape in --shape, and prints its chain, or "
         "with\n"

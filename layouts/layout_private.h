@@ -79,7 +79,7 @@ typedef struct lp_chain_list {
     int32_t count;
 } lp_chain_list;
 
-extern const lp_chain_list lp_chains_of_codes; /* the second half of the table */
+extern const lp_chain_list lp_chains_of_codes, lp_chains_elsewhere; /* the rest of the table */
 
 /* Index of the axis of that name, or -1. */
 int32_t lp_chain_axis_named(const lp_chain *chain, const char *name);

@@ -21,6 +21,7 @@ try:
 except ImportError:
     print("skipped: numpy is not there")
     sys.exit(77)
+import chain_orders_other
 
 SEED = 20261130
 PADDING = -1
@@ -545,6 +546,9 @@ ORDERS = {
     "ascend_nz_8bit": (lambda x: blocked(x, {1: 32, 0: 16}, [(0, 16), (1, 32)]), (48, 96), (17, 33)),
     "tenstorrent_tile_16bit": (tenstorrent, (96, 64), (33, 5)),
 }
+
+
+ORDERS.update(chain_orders_other.ORDERS)
 
 
 # ---- files ----
