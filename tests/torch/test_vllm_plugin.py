@@ -6,7 +6,8 @@ import tempfile
 import unittest
 
 import vllm_engine
-from vllm_engine import engine, in_child, logged, make, tokens
+from children import in_child
+from vllm_engine import engine, logged, make, tokens
 
 MOE = "moe"
 
@@ -127,6 +128,5 @@ class Plugin(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    import vllm  # noqa: F401: once, for all children
-    assert vllm_engine
+    vllm_engine.preload()
     sys.exit(unittest.main())

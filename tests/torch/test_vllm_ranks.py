@@ -7,7 +7,8 @@ import tempfile
 import unittest
 
 import vllm_engine
-from vllm_engine import engine, in_child, make, tokens
+from children import in_child
+from vllm_engine import engine, make, tokens
 
 # The plug-in is found by vLLM's processes as an installed package would be: by its entry point.
 ENTRY = {"METADATA": "Metadata-Version: 2.1\nName: loadplan\nVersion: 0.1.0\n",
@@ -28,6 +29,7 @@ def prepare(root):
 
 
 def ordinary(folder):
+    os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "fork"  # of what is imported here; those that serve begin from nothing
     return tokens(engine(folder, "auto", **TWO), FEW)
 
 
@@ -64,7 +66,7 @@ class Ranks(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    assert vllm_engine
+    vllm_engine.preload()
     with tempfile.TemporaryDirectory() as top:
         prepare(top)
         unittest.main()

@@ -6,7 +6,8 @@ import tempfile
 import unittest
 
 import vllm_engine
-from vllm_engine import engine, in_child, make, tokens
+from children import in_child
+from vllm_engine import engine, make, tokens
 
 BACKEND = {"weight_transfer_config": {"backend": "loadplan"}}
 
@@ -268,5 +269,5 @@ class Transfer(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    import vllm  # noqa: F401: once, for all children
+    vllm_engine.preload()
     sys.exit(unittest.main())

@@ -21,7 +21,7 @@ import loadplan  # noqa: E402
 import small_models  # noqa: E402
 from loadplan._session import named_tensors  # noqa: E402
 from test_recording import data  # noqa: E402
-from children import in_child, why  # noqa: E402
+from children import tried_in_child, why  # noqa: E402
 
 _KINDS = ("CAUSAL_LM", "IMAGE_TEXT_TO_TEXT", "SEQ_TO_SEQ_CAUSAL_LM", "SPEECH_SEQ_2_SEQ", "PRETRAINING", "MASKED_LM")
 
@@ -76,7 +76,7 @@ def main():
         if not architecture.startswith(only):
             continue
         with tempfile.TemporaryDirectory() as folder:
-            result = in_child(one, architecture, folder)
+            result = tried_in_child(one, architecture, folder)
         if isinstance(result, str):
             print(f"{architecture}: not made: {why(result)}", flush=True)
             tally["not made"] += 1

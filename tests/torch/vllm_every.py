@@ -19,7 +19,7 @@ import loadplan.vllm
 import small_models
 import vllm_families
 import vllm_loaders
-from children import in_child, why
+from children import tried_in_child, why
 
 _MLA = dict(first_k_dense_replace=1, topk_method="noaux_tc", scoring_func="sigmoid")
 _LFM2 = dict(block_dim=128, block_ff_dim=256, block_auto_adjust_ff_dim=False, block_multiple_of=32, block_ffn_dim_multiplier=1.0,
@@ -146,13 +146,13 @@ def row(architecture, change, layouts):
 
 def row_of(architecture, change, layouts, rules):
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as out:
-        said = in_child(save, architecture, change, folder, rules)
+        said = tried_in_child(save, architecture, change, folder, rules)
         if said is not None:
             return {"not": f"checkpoint: {why(said)}"}
         results, skipped = {}, {}
         for tp, ep in layouts:
             for rank in range(tp):
-                result = in_child(one, architecture, change, folder, out, tp, rank, ep)
+                result = tried_in_child(one, architecture, change, folder, out, tp, rank, ep)
                 label = f"{'EP' if ep else 'TP'} {tp}"
                 if isinstance(result, str):
                     skipped[label] = why(result)

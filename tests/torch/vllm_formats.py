@@ -19,7 +19,7 @@ import own_parameters
 import vllm_every
 import vllm_families
 import vllm_loaders
-from children import in_child, why
+from children import tried_in_child, why
 
 
 def tensors(bits, kind="int", strategy="channel", **more):
@@ -152,11 +152,11 @@ def row(family, form):
     """Results by rank, and why there is one less."""
     results = {}
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as out:
-        said = in_child(save, family, form, folder)
+        said = tried_in_child(save, family, form, folder)
         if said is not None:
             return results, why(said)
         for tp, rank, ep in ((1, 0, False), (2, 0, False), (2, 1, False), *(((2, 1, True),) if "moe" in family else ())):
-            result = in_child(one, folder, out, tp, rank, ep)
+            result = tried_in_child(one, folder, out, tp, rank, ep)
             if isinstance(result, str):
                 return results, why(result)
             results[f"{'EP' if ep else 'TP'} {tp} rank {rank}"] = result

@@ -18,7 +18,7 @@ import loadplan
 import loadplan.vllm
 import vllm_families
 from loadplan._session import named_tensors
-from children import in_child
+from children import tried_in_child
 
 LAYOUTS = ((1, False), (2, False), (4, False), (2, True))
 
@@ -142,9 +142,9 @@ def main_processed(families):
     failed = 0
     for family in families:
         with tempfile.TemporaryDirectory() as folder:
-            said = in_child(save_family, family, folder)
-            real = said if said is not None else in_child(processed_tensors, folder, 1, 0, False)
-            result = real if isinstance(real, str) else in_child(one_rank_processed, folder, 1, 0, False, real)
+            said = tried_in_child(save_family, family, folder)
+            real = said if said is not None else tried_in_child(processed_tensors, folder, 1, 0, False)
+            result = real if isinstance(real, str) else tried_in_child(one_rank_processed, folder, 1, 0, False, real)
             if isinstance(result, str):
                 print(f"{family}: failed\n{result}")
                 failed += 1
@@ -164,7 +164,7 @@ def main():
         sys.exit(failed > 0)
     for family in families:
         with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as out:
-            said = in_child(save_family, family, folder)
+            said = tried_in_child(save_family, family, folder)
             if said is not None:
                 print(f"{family}: cannot make the checkpoint\n{said}")
                 failed += 1
@@ -173,7 +173,7 @@ def main():
                 if ep and not vllm_families.FAMILIES[family][1]:
                     continue
                 for rank in range(tp):
-                    result = in_child(one_rank, folder, tp, rank, ep, out)
+                    result = tried_in_child(one_rank, folder, tp, rank, ep, out)
                     label = f"{family:18} {'EP' if ep else 'TP'} {tp} rank {rank}"
                     if isinstance(result, str):
                         print(f"{label}: failed\n{result}")
