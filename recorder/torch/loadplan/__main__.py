@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""python -m loadplan record --model DIR [--loader vllm | MODULE:FUNCTION] [--tp N --rank R|all] [--ep] [--processed] -o FILE"""
+"""python -m loadplan record --model DIR [--loader vllm | MODULE:FUNCTION] [--tp N] [--pp N] [--rank R|all] [--ep] [--processed] -o FILE"""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from ._trace import Trace, join
 _EPILOG = """
 --loader vllm builds vLLM's model on the CPU and records its load_weights. MODULE:FUNCTION is called as
 FUNCTION(model folder, tp, rank) and returns (load, destinations): load takes an iterator of (name, tensor),
-destinations is a module or a dict of tensors. --rank all records the ranks one after the other, each in a process of
+destinations is a module or a dict of tensors. With --pp, which is vLLM's alone, ranks are counted stage by stage.
+--rank all records the ranks one after the other, each in a process of
 its own, and joins their traces.
 
 Exit codes: 0, 1 with --fail-on-refusal when names were refused, 2 for a wrong command line, 3 for a loader or
@@ -27,7 +28,7 @@ checkpoint that fails.
 
 def _load_vllm(options):
     from . import vllm
-    config, model = vllm.start(options.model, options.tp, options.rank, options.ep)
+    config, model = vllm.start(options.model, options.tp, options.rank, options.ep, options.pp)
     return vllm.record(options.model, config, model, options.processed)
 
 
@@ -45,7 +46,7 @@ def _load_all(options, arguments):
     command = [sys.executable, *(f"-W{w}" for w in sys.warnoptions), "-m", "loadplan", *arguments]
     with tempfile.TemporaryDirectory(prefix="loadplan-") as folder:
         ranks = []
-        for rank in range(options.tp):
+        for rank in range(options.tp * options.pp):
             path = os.path.join(folder, f"{rank}.lpt")
             done = subprocess.run([*command, "--rank", str(rank), "-o", path], stdout=subprocess.PIPE, text=True)
             if done.returncode not in (0, 1) or not os.path.exists(path):
@@ -90,7 +91,8 @@ def main(arguments=None) -> int:
     one.add_argument("--model", required=True, metavar="DIR", help="folder with config.json and safetensors files")
     one.add_argument("--loader", default="vllm", help="vllm (the default), or MODULE:FUNCTION")
     one.add_argument("--tp", type=int, default=1)
-    one.add_argument("--rank", type=_rank, default=0, help="one of 0 to TP - 1, or all")
+    one.add_argument("--pp", type=int, default=1, help="pipeline stages")
+    one.add_argument("--rank", type=_rank, default=0, help="one of 0 to TP * PP - 1, or all")
     one.add_argument("--ep", action="store_true", help="split whole experts over the ranks")
     one.add_argument("--processed", action="store_true", help="with vLLM: its post-load processing as well")
     one.add_argument("-o", "--output", required=True, metavar="FILE")
@@ -99,6 +101,8 @@ def main(arguments=None) -> int:
     options = parser.parse_args(arguments)
     if options.loader != "vllm" and ":" not in options.loader:
         parser.error(f"--loader is vllm or MODULE:FUNCTION, not '{options.loader}'")
+    if options.loader != "vllm" and options.pp != 1:
+        parser.error("--pp is for --loader vllm")
     try:
         if options.rank == "all":
             trace = _load_all(options, sys.argv[1:] if arguments is None else arguments)

@@ -59,19 +59,20 @@ def _allow_any_format() -> None:
         pass  # another release: NVFP4 models say themselves what they lack
 
 
-def start(folder: str, tp: int = 1, rank: int = 0, expert_parallel: bool = False, **engine_arguments):
-    """vLLM's configuration and its initialised model, as rank `rank` of `tp`."""
+def start(folder: str, tp: int = 1, rank: int = 0, expert_parallel: bool = False, pp: int = 1, **engine_arguments):
+    """vLLM's configuration and its initialised model, as rank `rank` of tp * pp: stage by stage, as vLLM counts."""
     _stand_alone()
     _allow_any_format()
-    dist.init_process_group("fake", rank=rank, world_size=tp, store=FakeStore())
+    dist.init_process_group("fake", rank=rank, world_size=tp * pp, store=FakeStore())
     arguments = dict(model=str(folder), skip_tokenizer_init=True, dtype="bfloat16", enforce_eager=True,
-                     tensor_parallel_size=tp, enable_expert_parallel=expert_parallel, distributed_executor_backend="mp")
+                     tensor_parallel_size=tp, pipeline_parallel_size=pp, enable_expert_parallel=expert_parallel,
+                     distributed_executor_backend="mp")
     config = EngineArgs(**{**arguments, **engine_arguments}).create_engine_config()
     context = set_current_vllm_config(config)
     context.__enter__()
     _for_ever.append(context)  # leaving it, as its destructor would, unsets the configuration
-    ps.init_distributed_environment(tp, rank, "fake://", 0, "fake")
-    ps.initialize_model_parallel(tp, 1)
+    ps.init_distributed_environment(tp * pp, rank, "fake://", 0, "fake")
+    ps.initialize_model_parallel(tp, pp)
     with set_default_torch_dtype(config.model_config.dtype), torch.device("cpu"):
         model = initialize_model(vllm_config=config, model_config=config.model_config)
     return config, model
@@ -93,5 +94,6 @@ def record(folder: str, config, model, processed: bool = False) -> Trace:
     destinations are then in the form that kernels read. That takes the model: its parameters are stand-ins afterwards."""
     parallel = config.parallel_config
     return record_model(folder, model, dict(tp=parallel.tensor_parallel_size, tp_rank=ps.get_tensor_model_parallel_rank(),
+                                            pp=parallel.pipeline_parallel_size, pp_rank=ps.get_pp_group().rank_in_group,
                                             expert_parallel=parallel.enable_expert_parallel),
                         process=(lambda: process(config, model)) if processed else None)
