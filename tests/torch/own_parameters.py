@@ -38,13 +38,14 @@ def _experts(stem, leaf, parameter):
             yield f"{stem}experts.{expert}.{part}.{suffix}", tuple(shape)
 
 
-def forms(model):
-    """name -> (dtype, shape) of a checkpoint that this model, which is on one rank, loads."""
+def forms(model, once=False):
+    """name -> (dtype, shape) of a checkpoint that this model, which is on one rank, loads. With `once`, a parameter that
+    modules share has the first of its names."""
     from vllm.model_executor.layers.linear import MergedColumnParallelLinear, QKVParallelLinear
     from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
     parts = {**_PARTS, **(getattr(model, "packed_modules_mapping", None) or {})}
     modules, found = dict(model.named_modules(remove_duplicate=False)), {}
-    for name, parameter in model.named_parameters(remove_duplicate=False):
+    for name, parameter in model.named_parameters(remove_duplicate=once):
         path, _, leaf = name.rpartition(".")
         module, fused = modules[path], path.rpartition(".")[2]
         stem = path[:len(path) - len(fused)]

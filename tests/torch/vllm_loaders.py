@@ -27,47 +27,52 @@ def data(tensor):
     return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
 
 
-def one_rank(folder, tp, rank, ep, out):
-    config, model = loadplan.vllm.start(folder, tp, rank, ep)
-    generator = torch.Generator().manual_seed(rank)
-    parameters = dict(model.named_parameters(remove_duplicate=False))
-    for name, tensor in parameters.items():  # another start than zero, so that bytes nobody writes are seen
+def disturb(model, seed):
+    """Another start than zero, so that bytes nobody writes are seen."""
+    generator = torch.Generator().manual_seed(seed)
+    for name, tensor in dict(model.named_parameters(remove_duplicate=False)).items():
         if "input_scale" in name:
             continue  # a loader asks whether it was written before
-        storage = tensor.data.untyped_storage()
-        raw = torch.empty(0, dtype=torch.uint8).set_(storage)
+        raw = torch.empty(0, dtype=torch.uint8).set_(tensor.data.untyped_storage())
         if tensor.dtype.is_floating_point or tensor.dtype == torch.uint8:
             raw.copy_(torch.randint(0, 60, raw.shape, generator=generator, dtype=torch.uint8))
-    initial = {name: t for name, t in ((n, t.detach().clone()) for n, t in named_tensors(model).items())}
 
+
+def one_rank(folder, tp, rank, ep, out):
+    config, model = loadplan.vllm.start(folder, tp, rank, ep)
+    disturb(model, rank)
+    return compare(named_tensors(model), lambda: loadplan.vllm.record(folder, config, model),
+                   lambda: model.load_weights(loadplan.vllm.weights(config, model)), folder, os.path.join(out, f"rank-{rank}.lpt"))
+
+
+def compare(tensors, record, load, checkpoint, path):
+    """What record() keeps, saved to `path`, against what load() does to the tensors, from the bytes that they hold now."""
+    initial = {name: t.detach().clone() for name, t in tensors.items()}
     began = time.monotonic()
-    trace = loadplan.vllm.record(folder, config, model)
+    trace = record()
     recording = time.monotonic() - began
-    changed = [n for n, t in named_tensors(model).items()
-               if n in initial and not torch.equal(data(t), data(initial[n]))]
-    path = os.path.join(out, f"rank-{rank}.lpt")
+    changed = [name for name, t in tensors.items() if not torch.equal(data(t), data(initial[name]))]
     trace.save(path, overwrite=True)
     trace = loadplan.Trace.open(path)
 
     began = time.monotonic()
-    model.load_weights(loadplan.vllm.weights(config, model))
+    load()
     loading = time.monotonic() - began
-    real = {name: t.detach().clone() for name, t in named_tensors(model).items()}
-    for name, t in named_tensors(model).items():
-        if name in initial and t.numel() and t.shape == initial[name].shape:
-            t.data.copy_(initial[name])
-    with loadplan.Session(trace, model, "direct", allow_fallbacks=True) as session:
-        session.push_checkpoint(folder)
+    real = {name: t.detach().clone() for name, t in tensors.items()}
+    for name, t in tensors.items():
+        t.data.copy_(initial[name])
+    with loadplan.Session(trace, tensors, "direct", allow_fallbacks=True) as session:
+        session.push_checkpoint(checkpoint)
     fallback = {r["destination"] for r in trace.refusals}
     approximate = {r["destination"] for r in trace.query("SELECT * FROM v_derives") if "exp" in r["nodes"] or "log" in r["nodes"]}
     differs = []
-    for name, t in named_tensors(model).items():
-        if name in fallback or name not in real:
+    for name, t in tensors.items():
+        if name in fallback:
             continue
         if name in approximate:
             if not torch.allclose(t.float(), real[name].float(), rtol=1e-6):
                 differs.append(name + " (approximate)")
-        elif t.shape != real[name].shape or not torch.equal(data(t), data(real[name])):
+        elif not torch.equal(data(t), data(real[name])):
             differs.append(name)
     count = lambda table: int(trace.query(f"SELECT count(*) AS n FROM {table}")[0]["n"])  # noqa: E731
     findings = collections.Counter(f"{f.rule}" for f in trace.check())
