@@ -300,12 +300,87 @@ class Recording(unittest.TestCase):
             self.assert_same(fresh, live, "w13", "w2", "top", "inverse", "limit")
         self.assertEqual(places, {name: t.data_ptr() for name, t in loadplan._session.named_tensors(live).items()})
 
+    def test_a_value_that_no_trace_can_say_becomes_a_parameter(self):
+        """Replaced whole by it, the parameter's names are refused, not forgotten."""
+        def load(model, name, w):
+            model.w.data.copy_(w)
+            model.w = torch.nn.Parameter(torch.tanh(model.w.data), requires_grad=False)
+
+        self.checkpoint(w=torch.randn(4, 4))
+        model = Model(load, w=torch.zeros(4, 4))
+        trace = loadplan.record(model.load_weights, self.path, model)
+        self.assertIn(("w", "tanh", "w"), {(r["name"], r["operation"], r["destination"]) for r in trace.refusals})
+        self.assertEqual((trace.unrecorded, trace.rebound), ((), ("w",)))
+        self.assertEqual([f.rule for f in trace.check() if f.level == "deny"], [])
+
+    def test_operation_that_writes_and_returns_another_tensor(self):
+        """Packing operations of engines: what they return is no alias of what they may write."""
+        class Own(torch.nn.Parameter):
+            pass
+
+        def pack(w: torch.Tensor) -> torch.Tensor:
+            return w.flip(0)
+
+        library = torch.library.Library("loadplan_test", "FRAGMENT")
+        library.define("pack(Tensor(a!) w) -> Tensor")
+        library.impl("pack", pack, "CPU")
+        model = torch.nn.Module()
+        model.w = Own(torch.zeros(4, 4), requires_grad=False)
+
+        def load(weights):
+            for _, w in weights:
+                model.w.data.copy_(w)
+                packed = torch.ops.loadplan_test.pack(model.w)
+                self.assertIsNot(packed, model.w)
+                model.w = torch.nn.Parameter(packed, requires_grad=False)
+
+        self.checkpoint(w=torch.randn(4, 4))
+        trace = loadplan.record(load, self.path, model)
+        self.assertEqual({(r["name"], r["operation"]) for r in trace.refusals}, {("w", "loadplan_test::pack")})
+
+    def test_compiled_functions_run_as_they_are_written(self):
+        """A compiler follows the recorder's own code too: minutes, and what it fuses is seen as one operation."""
+        def backend(graph, inputs):
+            raise AssertionError("compiled while recording")
+
+        scale = torch.compile(lambda w: w * 2 + 1, backend=backend)
+
+        def load(model, name, w):
+            model.w.data.copy_(torch.compile(lambda v: v / 4, backend=backend)(scale(w)))
+
+        sources = self.checkpoint(w=torch.randn(4, 4))
+        model = Model(load, w=torch.zeros(4, 4))
+        trace = loadplan.record(model.load_weights, self.path, model)
+        self.assertEqual(len(trace.query("SELECT * FROM v_derives")), 1)
+        loadplan.replay(trace, model, sources)
+        self.assertTrue(torch.equal(model.w.data, (sources["w"] * 2 + 1) / 4))
+        with self.assertRaisesRegex(Exception, "compiled while recording"):
+            scale(torch.ones(2))  # the compiler is back
+
     def test_expanded_constant(self):
         def load(model, name, w):
             model.w.data[:2].copy_(w)
             model.w.data[2:].copy_(torch.full((1,), 2.5).expand(3))
         _, real, replayed = self.both({"w": torch.randn(2)}, lambda: Model(load, w=torch.zeros(5, dtype=torch.float16)))
         self.assert_same(real, replayed, "w")
+
+    def test_parts_of_elements_that_are_written_again(self):
+        """A cast, or a fill, of which single bytes are written later, by the same name or another one."""
+        def load(model, name, w):
+            for to in (model.cast.data, model.fill.data):
+                if name == "b" or self.by_one_name:
+                    to.view(torch.uint8)[:, 1::8].copy_(w.view(torch.uint8)[:, :2])
+                if name == "a":
+                    to.copy_(w) if to is model.cast.data else to.fill_(1.5)
+                    if self.by_one_name:
+                        to.view(torch.uint8)[:, 2::8].copy_(w.view(torch.uint8)[:, 2:4])
+
+        sources = {"a": torch.randn(4, 4).bfloat16(), "b": torch.randint(0, 255, (4, 16), dtype=torch.uint8)}
+        for self.by_one_name in (False, True):
+            trace, real, replayed = self.both(sources, lambda: Model(load, cast=torch.zeros(4, 4), fill=torch.zeros(4, 4)))
+            self.assertEqual(trace.refusals, [])
+            for name in ("cast", "fill"):
+                self.assertTrue(torch.equal(data(getattr(real, name)), data(getattr(replayed, name))), name)
 
     def test_order_dependence_is_said(self):
         self.checkpoint(a=torch.randn(4), b=torch.randn(4))

@@ -209,8 +209,9 @@ def refuse_all(rec, operation, args, kwargs, reason="is neither a view, a copy n
             if storages.number_of(t) is None:
                 adopt(rec, t)
             storages.refuse(name, reason, loaded, t)
-        returned = len(operation._schema.returns)
-        return None if returned == 0 else written[0] if returned == 1 else tuple(written[:returned])
+        returns = operation._schema.returns
+        if all(r.alias_info is not None for r in returns):
+            return None if not returns else written[0] if len(returns) == 1 else tuple(written[:len(returns)])
     try:
         form = form_of(operation, args, kwargs)
     except (RuntimeError, NotImplementedError, TypeError):

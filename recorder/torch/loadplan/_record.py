@@ -13,6 +13,7 @@ from typing import Callable, Iterator, Mapping
 
 import torch
 
+from ._eager import Eager
 from ._files import Files
 from ._library import LoadplanError, RecorderOptions, check, lib, scope_of
 from ._numbers import Numbers
@@ -68,7 +69,7 @@ class Recording:
         except BaseException:
             self.close()
             raise
-        self._modes = (HostReads(self), Files(self), Threads(lambda: Dispatch(self)), Dispatch(self))
+        self._modes = (Eager(), HostReads(self), Files(self), Threads(lambda: Dispatch(self)), Dispatch(self))
 
     # -- destinations
 

@@ -396,7 +396,10 @@ class Storages:
 
     def rebind(self, name: str, src: torch.Tensor, with_name: str | None = None) -> bool:
         file, line = self.places.here()
-        form = self.strided(src, self.number_of(src))
+        number = self.number_of(src)
+        if number in self.unknown:
+            self._refuse_unknown(number, src)
+        form = self.strided(src, number)
         return self.settle(lib.lp_mirror_rebind(self.mirror, file, line, name.encode(), form.buffer_info()[0],
                                                 with_name.encode() if with_name else None, c.byref(self._error)))
 
