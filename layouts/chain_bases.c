@@ -121,6 +121,5 @@ lp_status lp_chain_read_bases(lp_chain *out, const char *text, lp_error *err)
     if (list.count == 0 || list.count > 56)
         return lp_notation_wrong(&r, list.count == 0 ? "no vector before" : "more than 56 vectors before");
     LP_TRY(matrix_of(&list, row, shape, &r));
-    const lp_status status = lp_chain_from_bits(out, list.count, row, list.ndim, shape, true, err);
-    return status == LP_E_UNSUPPORTED ? LP_E_ARGUMENT : status;
+    return lp_notation_end(lp_chain_from_bits(out, list.count, row, list.ndim, shape, true, err), err);
 }

@@ -301,6 +301,5 @@ lp_status lp_chain_read_cute(lp_chain *out, const char *text, lp_error *err)
         LP_TRY(compose(&factor[i], &factor[i + 1], &r));
         factor[i] = factor[i + 1];
     }
-    const lp_status status = make_chain(out, &factor[0], &swizzle, &r);
-    return status == LP_E_UNSUPPORTED ? LP_E_ARGUMENT : status;
+    return lp_notation_end(make_chain(out, &factor[0], &swizzle, &r), err);
 }

@@ -102,7 +102,7 @@ static int64_t first_unlike(lp_chain_recording *r, const lp_chain_digits *list)
 /* Digits of 2 steps where there are such, the odd rest outside them or, with `odd_first`, inside. */
 static bool split_to_bits(const lp_chain_digits *from, bool odd_first, lp_chain_digits *out)
 {
-    out->count = 0;
+    *out = (lp_chain_digits){0};
     for (int32_t i = 0; i < from->count; i++) {
         int64_t odd = from->digit[i].extent, step = from->digit[i].step;
         int32_t bits = 0;

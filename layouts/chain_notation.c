@@ -29,6 +29,15 @@ lp_status lp_notation_number(lp_notation *r, int64_t *value)
     return r->at == begin ? lp_notation_wrong(r, "a number should stand") : LP_OK;
 }
 
+lp_status lp_notation_end(lp_status status, lp_error *err)
+{
+    if (status != LP_E_UNSUPPORTED)
+        return status;
+    if (err != NULL)
+        err->code = LP_E_ARGUMENT;
+    return LP_E_ARGUMENT;
+}
+
 lp_status lp_chain_read(lp_chain *out, const char *text, lp_error *err)
 {
     if (strstr(text, "->") != NULL)

@@ -20,6 +20,9 @@ bool lp_notation_skip(lp_notation *r, char c);
 /* A number from 0 to 2^56; CuTe's mark of a static one, '_', may stand before it. */
 lp_status lp_notation_number(lp_notation *r, int64_t *value);
 
+/* What a reader returns: an order that no chain says is a wrong text. */
+lp_status lp_notation_end(lp_status status, lp_error *err);
+
 /* The readers; they have the contract of lp_chain_read. */
 lp_status lp_chain_read_cute(lp_chain *out, const char *text, lp_error *err);
 lp_status lp_chain_read_bases(lp_chain *out, const char *text, lp_error *err);

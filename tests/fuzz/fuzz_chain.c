@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A line as a chain, the bytes behind it as sizes and as a permutation. What is accepted reads the same again, has a
- * place for each element and none twice, moves bytes there and back, and is found again from its own permutation (with
- * bars, swizzles or rotations only where it can be); a permutation that has a chain is that chain's.
+ * A line as a chain, or as another notation of one, the bytes behind it as sizes and as a permutation. What is accepted
+ * reads the same again, has a place for each element and none twice, moves bytes there and back, and is found again
+ * from its own permutation (with bars, swizzles or rotations only where it can be); a permutation that has a chain is
+ * that chain's.
  */
 #include "layouts/layout.h"
 #include "tests/fuzz/demand.h"
@@ -102,7 +103,7 @@ static void check_text(const char *line, const uint8_t *sizes, size_t count)
     lp_chain chain, again;
     lp_chain_form form;
     lp_error err = {0};
-    const lp_status status = lp_chain_parse(&chain, line, &err);
+    const lp_status status = lp_chain_read(&chain, line, &err);
     if (status != LP_OK) {
         demand_error(status, &err);
         demand(status == LP_E_ARGUMENT);

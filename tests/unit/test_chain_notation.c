@@ -85,6 +85,7 @@ static void wrong_texts_are_refused(void **state)
         "(4,8):(8,1) o (5,2):(3,1)",
         "(4,8):(8,1) o (33):(1)",
         "(4,8):(8,1) o (4):(0)",
+        "(8,(1,2)):(2,(16,8))",
         "[[0, 1], [1]]",
         "[[0, 1], [0, 1]]",
         "[[0, 1], [0, 0]]",
@@ -100,7 +101,7 @@ static void wrong_texts_are_refused(void **state)
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         lp_chain chain;
         lp_error err = {0};
-        if (lp_chain_read(&chain, wrong[i], &err) != LP_E_ARGUMENT || err.text[0] == '\0')
+        if (lp_chain_read(&chain, wrong[i], &err) != LP_E_ARGUMENT || err.code != LP_E_ARGUMENT || err.text[0] == '\0')
             fail_msg("'%s' is taken: %s", wrong[i], err.text);
         assert_int_equal(lp_chain_read(&chain, wrong[i], NULL), LP_E_ARGUMENT);
     }
