@@ -12,6 +12,7 @@ enum { SHOWN_MAX = 10 };
 
 /* Totals over ranks, for the summary. */
 typedef struct totals {
+    lp_cli *cli;
     int64_t read, written, ranges, names, tensors, nanoseconds, differing;
     int64_t file_nanoseconds;                    /* that writing rank files took besides */
     int64_t needed, files, files_direct, pinned; /* of loads into device memory */
@@ -67,8 +68,11 @@ static void note_difference(void *context, const lp_destination *dest, const cha
     totals *t = context;
     (void)how;
     (void)byte;
-    t->differing++;
-    fprintf(stderr, "loadplan: error: '%s' was not written as it was loaded\n", lp_cli_clean(dest->name));
+    if (t->differing++ >= SHOWN_MAX)
+        return;
+    lp_error err;
+    lp_fail_at(&err, LP_E_VALUE, dest->name, -1, "'%s' was not written as it was loaded", dest->name);
+    (void)lp_cli_fail(t->cli, &err);
 }
 
 /* Earlier digests of the same plan and content must be those of this load. */
@@ -285,7 +289,7 @@ static void summarise(const lp_cli_job *job, const totals *t, const char *end)
 
 static int replay_all(lp_cli_job *job)
 {
-    totals t = {.read = 0};
+    totals t = {.cli = job->cli};
     char files[40] = "", end[96];
     for (int32_t i = 0; i < job->rank_count; i++) {
         const int exit_code = replay_rank(job, job->rank[i], &t);
