@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Chains: texts and their errors, places both ways, bytes, views, and finding the chain of a permutation. What bars and
- * swizzles add is in test_chain_parts.c. */
+/* Chains: texts and their errors, places both ways, bytes and views. What bars and turns add is in test_chain_parts.c.
+ */
 #include "chain_testing.h"
 
 /* ---- texts ---- */
@@ -368,103 +368,6 @@ static void regions_follow_the_places(void **state)
     assert_int_equal(lp_chain_region(&reached, LP_F4, &region, &err), LP_E_UNSUPPORTED);
 }
 
-static void formulas_of_odd_forms(void **state)
-{
-    (void)state;
-    char text[256];
-    const lp_chain_form one = resolved("A B -> B A", (const int64_t[]){1, 1}, false);
-    assert_int_equal(lp_chain_forward_text(&one, text, sizeof text), strlen("off = 0"));
-    assert_string_equal(text, "off = 0");
-    lp_chain_inverse_text(&one, text, sizeof text);
-    assert_string_equal(text, "a = 0, b = 0");
-    const lp_chain_form twin = resolved("n(b h=2) N -> N ~h b", (const int64_t[]){6, 4}, false);
-    lp_chain_forward_text(&twin, text, sizeof text);
-    assert_string_equal(text, "off = (i0/2) + 3*(1-i0%2) + 6*i1");
-    lp_chain_inverse_text(&twin, text, sizeof text);
-    assert_string_equal(text, "i0 = 2*(off%3) + (1-off/3%2), i1 = off/6");
-}
-
-/* ---- identify ---- */
-
-static void recorded_orders_are_named(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *chain;
-        int64_t shape[2];
-        const char *found;
-    } cases[] = {
-        {"N(r a=4 i=32) K(c k=4) -> r c (i a k)", {384, 12}, "N(n0 n1=4 n2=32) K(k0 k1=4) -> n0 k0 (n2 n1 k1)"},
-        {"N K -> N K", {3, 5}, "N K -> N K"},
-        {"N K -> K N", {3, 5}, "N K -> K N"},
-        {"N(p=2 b) K -> ~p b K", {6, 5}, "N(n0 n1=3) K -> ~n0 n1 K"},
-        {"N(b i=3) K -> b ~i ~K", {6, 5}, "N(n0 n1=3) K -> n0 ~n1 ~K"},
-        {"N K -> N K", {1, 5}, "N K -> N K"},
-        {"N K -> N K", {1, 1}, "N K -> N K"},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
-        expect_identified(cases[i].chain, cases[i].shape, cases[i].found);
-}
-
-/* Random chains: what is found gives the same places. */
-static void random_orders_are_found(void **state)
-{
-    (void)state;
-    uint32_t seed = 20261130;
-    for (int round = 0; round < 3000; round++) {
-        int64_t shape[LP_CHAIN_DIMS];
-        const lp_chain chain = random_chain(&seed, shape, false);
-        lp_chain_form form;
-        lp_chain found;
-        lp_error err;
-        assert_int_equal(lp_chain_resolve(&form, &chain, shape, false, NULL), LP_OK);
-        int64_t *const place = record(&form);
-        if (lp_chain_identify(&found, place, form.units, chain.ndim, shape, &err) != LP_OK)
-            fail_msg("round %d: %s", round, err.text);
-        char text[512];
-        lp_chain_text(&found, text, sizeof text);
-        expect_places(text, shape, place, round);
-        free(place);
-    }
-}
-
-static void other_orders_are_refused(void **state)
-{
-    (void)state;
-    enum { COUNT = 64 };
-    const int64_t shape[2] = {8, 8};
-    lp_chain found;
-    lp_error err;
-    int64_t place[COUNT];
-    for (int64_t k = 0; k < COUNT; k++) /* columns rotated by the square of the row */
-        place[k] = k / 8 * 8 + (k + k / 8 * (k / 8)) % 8;
-    assert_int_equal(lp_chain_identify(&found, place, COUNT, 2, shape, &err), LP_E_UNSUPPORTED);
-    assert_int_equal(err.byte_off, 15); /* row 1 runs 9 10 ... 15 and then 8 */
-    for (int64_t k = 0; k < COUNT; k++)
-        place[k] = k;
-    place[40] = 41;
-    place[41] = 40;
-    assert_int_equal(lp_chain_identify(&found, place, COUNT, 2, shape, &err), LP_E_UNSUPPORTED);
-    assert_int_equal(err.byte_off, 40);
-    for (int64_t k = 0; k < COUNT; k++)
-        place[k] = k / 2; /* repeated */
-    assert_int_equal(lp_chain_identify(&found, place, COUNT, 2, shape, &err), LP_E_UNSUPPORTED);
-    place[5] = COUNT;
-    assert_int_equal(lp_chain_identify(&found, place, COUNT, 2, shape, &err), LP_E_UNSUPPORTED);
-    assert_int_equal(err.byte_off, 5);
-    place[5] = INT64_MIN;
-    assert_int_equal(lp_chain_identify(&found, place, COUNT, 2, shape, &err), LP_E_UNSUPPORTED);
-    assert_int_equal(lp_chain_identify(&found, place, COUNT - 1, 2, shape, &err), LP_E_ARGUMENT);
-    assert_int_equal(lp_chain_identify(&found, place, COUNT, 0, shape, &err), LP_E_ARGUMENT);
-    assert_int_equal(lp_chain_identify(&found, place, COUNT, 9, shape, &err), LP_E_ARGUMENT);
-    /* rows of 6: steps of 4 elements cross from one into the next */
-    int64_t six[12];
-    for (int64_t k = 0; k < 12; k++)
-        six[k] = k % 3 * 4 + k / 3;
-    assert_int_equal(lp_chain_identify(&found, six, 12, 2, (const int64_t[]){2, 6}, &err), LP_E_UNSUPPORTED);
-    assert_int_equal(lp_chain_identify(&found, six, 12, 2, (const int64_t[]){3, 4}, &err), LP_OK);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -476,10 +379,6 @@ int main(void)
         cmocka_unit_test(places_of_a_scale_tile),
         cmocka_unit_test(bytes_follow_the_places),
         cmocka_unit_test(regions_follow_the_places),
-        cmocka_unit_test(formulas_of_odd_forms),
-        cmocka_unit_test(recorded_orders_are_named),
-        cmocka_unit_test(random_orders_are_found),
-        cmocka_unit_test(other_orders_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

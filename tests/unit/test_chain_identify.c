@@ -4,6 +4,144 @@
 #include "chain_testing.h"
 #include "layouts/chain_split.h"
 
+/* ---- plain orders ---- */
+
+/* ---- identify ---- */
+
+static void recorded_orders_are_named(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *chain;
+        int64_t shape[2];
+        const char *found;
+    } cases[] = {
+        {"N(r a=4 i=32) K(c k=4) -> r c (i a k)", {384, 12}, "N(n0 n1=4 n2=32) K(k0 k1=4) -> n0 k0 (n2 n1 k1)"},
+        {"N K -> N K", {3, 5}, "N K -> N K"},
+        {"N K -> K N", {3, 5}, "N K -> K N"},
+        {"N(p=2 b) K -> ~p b K", {6, 5}, "N(n0 n1=3) K -> ~n0 n1 K"},
+        {"N(b i=3) K -> b ~i ~K", {6, 5}, "N(n0 n1=3) K -> n0 ~n1 ~K"},
+        {"N K -> N K", {1, 5}, "N K -> N K"},
+        {"N K -> N K", {1, 1}, "N K -> N K"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        expect_identified(cases[i].chain, cases[i].shape, cases[i].found);
+}
+
+/* Random chains: what is found gives the same places. */
+static void random_orders_are_found(void **state)
+{
+    (void)state;
+    uint32_t seed = 20261130;
+    for (int round = 0; round < 3000; round++) {
+        int64_t shape[LP_CHAIN_DIMS];
+        const lp_chain chain = random_chain(&seed, shape, false);
+        lp_chain_form form;
+        lp_chain found;
+        lp_error err;
+        assert_int_equal(lp_chain_resolve(&form, &chain, shape, false, NULL), LP_OK);
+        int64_t *const place = record(&form);
+        if (lp_chain_identify(&found, place, form.units, chain.ndim, shape, &err) != LP_OK)
+            fail_msg("round %d: %s", round, err.text);
+        char text[512];
+        lp_chain_text(&found, text, sizeof text);
+        expect_places(text, shape, place, round);
+        free(place);
+    }
+}
+
+static void other_orders_are_refused(void **state)
+{
+    (void)state;
+    enum { COUNT = 64 };
+    const int64_t shape[2] = {8, 8};
+    lp_chain found;
+    lp_error err;
+    int64_t place[COUNT];
+    for (int64_t k = 0; k < COUNT; k++) /* columns rotated by the square of the row */
+        place[k] = k / 8 * 8 + (k + k / 8 * (k / 8)) % 8;
+    assert_int_equal(lp_chain_identify(&found, place, COUNT, 2, shape, &err), LP_E_UNSUPPORTED);
+    assert_int_equal(err.byte_off, 15); /* row 1 runs 9 10 ... 15 and then 8 */
+    for (int64_t k = 0; k < COUNT; k++)
+        place[k] = k;
+    place[40] = 41;
+    place[41] = 40;
+    assert_int_equal(lp_chain_identify(&found, place, COUNT, 2, shape, &err), LP_E_UNSUPPORTED);
+    assert_int_equal(err.byte_off, 40);
+    for (int64_t k = 0; k < COUNT; k++)
+        place[k] = k / 2; /* repeated */
+    assert_int_equal(lp_chain_identify(&found, place, COUNT, 2, shape, &err), LP_E_UNSUPPORTED);
+    place[5] = COUNT;
+    assert_int_equal(lp_chain_identify(&found, place, COUNT, 2, shape, &err), LP_E_UNSUPPORTED);
+    assert_int_equal(err.byte_off, 5);
+    place[5] = INT64_MIN;
+    assert_int_equal(lp_chain_identify(&found, place, COUNT, 2, shape, &err), LP_E_UNSUPPORTED);
+    assert_int_equal(lp_chain_identify(&found, place, COUNT - 1, 2, shape, &err), LP_E_ARGUMENT);
+    assert_int_equal(lp_chain_identify(&found, place, COUNT, 0, shape, &err), LP_E_ARGUMENT);
+    assert_int_equal(lp_chain_identify(&found, place, COUNT, 9, shape, &err), LP_E_ARGUMENT);
+    /* rows of 6: steps of 4 elements cross from one into the next */
+    int64_t six[12];
+    for (int64_t k = 0; k < 12; k++)
+        six[k] = k % 3 * 4 + k / 3;
+    assert_int_equal(lp_chain_identify(&found, six, 12, 2, (const int64_t[]){2, 6}, &err), LP_E_UNSUPPORTED);
+    assert_int_equal(lp_chain_identify(&found, six, 12, 2, (const int64_t[]){3, 4}, &err), LP_OK);
+}
+
+/* ---- swizzles and rotations ---- */
+
+/* ---- identify ---- */
+
+static void recorded_swizzles_are_named(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *chain;
+        int64_t shape[2];
+        const char *found;
+    } cases[] = {
+        {"N(r a=8) K(b c=8 v=16) -> r (a b c^a v)", {24, 256}, "N(n0 n1=8) K(k0 k1=8 k2=16) -> n0 n1 k0 (k1^n1 k2)"},
+        {"N(r a=4 s=2) K(b c=4 v=16) -> r b (a s c^a v)",
+         {24, 192},
+         "N(n0 n1=4 n2=2) K(k0 k1=4 k2=16) -> n0 k0 (n1 n2 k1^n1 k2)"},
+        {"N(r a=2) K(b c=4) -> b r ~a ~c^a", {6, 12}, "N(n0 n1=2) K(k0 k1=2 k2=2) -> k0 n0 (~n1 ~k1 ~k2^n1)"},
+        {"N(r a=5) K(c s=4) -> r c a[2 0 4 1 3] s[1 3 0 2]",
+         {10, 12},
+         "N(n0 n1=5) K(k0 k1=2 k2=2) -> n0 k0 (n1[2 0 4 1 3] ~k2 k1)"},
+        {"N K(c s=8) -> c N s[0 2 4 6 1 3 5 7]", {3, 24}, "N K(k0 k1=4 k2=2) -> k0 N (k2 k1)"},
+        {"N(r x=4 y=4) K(c=4 v) -> r x y v c^x^y", {48, 12}, "N(n0 n1=4 n2=4) K(k0=4 k1=3) -> n0 (n1 n2 k1 k0^n1^n2)"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        expect_identified(cases[i].chain, cases[i].shape, cases[i].found);
+}
+
+/* What is found gives the same places. Swizzles of odd blocks inside even ones are hard to tell and may be refused. */
+static void random_swizzles_are_found(void **state)
+{
+    (void)state;
+    uint32_t seed = 20261130;
+    int refused = 0, swizzled = 0;
+    for (int round = 0; round < 3000; round++) {
+        int64_t shape[LP_CHAIN_DIMS];
+        const lp_chain chain = random_chain(&seed, shape, true);
+        lp_chain_form form;
+        lp_chain found;
+        char text[512];
+        assert_int_equal(lp_chain_resolve(&form, &chain, shape, false, NULL), LP_OK);
+        int64_t *const place = record(&form);
+        if (lp_chain_identify(&found, place, form.units, chain.ndim, shape, NULL) != LP_OK) {
+            refused++;
+            free(place);
+            continue;
+        }
+        lp_chain_text(&found, text, sizeof text);
+        swizzled += strchr(text, '^') != NULL;
+        expect_places(text, shape, place, round);
+        free(place);
+    }
+    print_message("%d swizzled, %d refused\n", swizzled, refused);
+    assert_true(swizzled > 300 && refused < 60);
+}
+
 static void recorded_turns_are_named(void **state)
 {
     (void)state;
@@ -101,6 +239,8 @@ static void random_bits_are_found(void **state)
     }
 }
 
+/* ---- how much is looked at ---- */
+
 /* A permutation of that shape: a chain, or rows that are turned by their number, which no chain says. */
 static int64_t *recorded(const char *chain, const int64_t *shape)
 {
@@ -144,6 +284,11 @@ static void each_place_is_looked_at_a_few_times(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(recorded_orders_are_named),
+        cmocka_unit_test(random_orders_are_found),
+        cmocka_unit_test(other_orders_are_refused),
+        cmocka_unit_test(recorded_swizzles_are_named),
+        cmocka_unit_test(random_swizzles_are_found),
         cmocka_unit_test(recorded_turns_are_named),
         cmocka_unit_test(random_turns_are_found),
         cmocka_unit_test(random_bits_are_found),
