@@ -7,7 +7,9 @@ static lp_chain_form read_form(const char *text, const int64_t *shape)
     lp_chain chain;
     lp_chain_form form;
     lp_error err;
-    if (lp_chain_read(&chain, text, &err) != LP_OK || lp_chain_resolve(&form, &chain, shape, false, &err) != LP_OK)
+    if (lp_chain_read(&chain, text, &err) != LP_OK)
+        fail_msg("'%s': %s", text, err.text);
+    if (lp_chain_resolve(&form, &chain, shape, false, &err) != LP_OK)
         fail_msg("'%s': %s", text, err.text);
     return form;
 }
