@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws a report in headless Chromium: light on a phone, dark on a desk, and on paper. Skips where there is no browser
+"""Draws a report in headless Chromium: light and dark, on a desk, a phone, and on paper. Skips where there is no browser
 (tests/report/setup_browser.sh installs one). Screenshots stay in BUILD/report."""
 import argparse
 import pathlib
@@ -64,8 +64,10 @@ def brightness(pixel):
 with tempfile.TemporaryDirectory(prefix="loadplan-report-") as folder:
     folder = pathlib.Path(folder)
     environment = {"PATH": f"{build}:/usr/bin:/bin", "SUITE": str(here.parent / "cli" / "report")}
-    subprocess.run(["bash", "-euc", '. "$SUITE/hostile.bash"; loadplan report evil.lpt --against good.lpt -o page.html'],
-                   cwd=folder, env=environment, check=True)
+    subprocess.run(["bash", "-euc", """. "$SUITE/hostile.bash"; loadplan report evil.lpt --against good.lpt -o page.html
+python3 "$SUITE/../record/write_model.py" model
+loadplan record -q --checkpoint model --tp 4 --rank all -o ranks.lpt
+loadplan report ranks.lpt --against ranks.lpt -o ranks.html"""], cwd=folder, env=environment, check=True)
     page, profile = folder / "page.html", folder / "profile"
     looks = {"phone": ["--window-size=500,2000"],
              "dark": ["--window-size=1100,1500", "--blink-settings=preferredColorScheme=0"]}
@@ -83,6 +85,16 @@ with tempfile.TemporaryDirectory(prefix="loadplan-report-") as folder:
         edge = [y for y, row in enumerate(rows) if abs(brightness(row[-1]) - ground) > 60]
         assert not edge, f"{name}: something touches the right edge at {edge[:3]}"
         print(name, len(rows[0]), "x", len(rows), len(colours), "colours")
+    # No window is as narrow as a phone, but a frame is. What does not fit into it is cut off at its right edge.
+    narrow = folder / "narrow.html"
+    narrow.write_text('<body style="margin:0"><iframe src="ranks.html#families" style="border:0;width:375px;height:3000px"></iframe>')
+    chromium(narrow, profile, "--window-size=500,3000", f"--screenshot={out / 'narrow.png'}")
+    rows = pixels(out / "narrow.png")
+    ground = brightness(rows[2][2])
+    cut = [y for y, row in enumerate(rows) if any(abs(brightness(p) - ground) > 20 for p in row[370:375])]
+    assert not cut, f"a phone cuts something off at {cut[:3]}"
+    assert any(abs(brightness(p) - ground) > 120 for row in rows for p in row[:300])
+    print("narrow", len(rows[0]), "x", len(rows))
     chromium(page, profile, f"--print-to-pdf={out / 'paper.pdf'}", "--no-pdf-header-footer")
     paper = (out / "paper.pdf").read_bytes()
     assert paper.startswith(b"%PDF") and 1 <= paper.count(b"/Type /Page\n") <= 8, paper.count(b"/Type /Page\n")
