@@ -25,14 +25,18 @@ static void mark_used(lp_checker *c)
 {
     const lp_rows *rows = c->rows;
     for (uint32_t i = 0; i < rows->nrecord; i++)
-        if (rows->record[i].name != LP_NAME_BEGIN)
-            c->used[rows->record[i].name] = 1;
+        if (rows->record[i].name != LP_NAME_BEGIN) {
+            c->used[rows->record[i].name] |= LP_USED;
+            lp_check_read(c, rows->record[i].name, rows->record[i].map, rows->record[i].src_off);
+        }
     for (uint32_t i = 0; i < rows->nderive; i++)
         for (uint32_t k = 0; k < rows->derive[i].ninput; k++)
-            if (rows->derive[i].input[k].staged)
-                c->used[rows->derive[i].input[k].index] = 1;
+            if (rows->derive[i].input[k].staged) {
+                c->used[rows->derive[i].input[k].index] |= LP_USED;
+                lp_check_read(c, rows->derive[i].input[k].index, rows->derive[i].input[k].map, 0);
+            }
     for (uint32_t i = 0; i < rows->nrefusal; i++)
-        c->used[rows->refusal[i].name] = 1;
+        c->used[rows->refusal[i].name] |= LP_USED | LP_USED_REFUSED;
 }
 
 static lp_status check_scope(lp_checker *c, int32_t index, lp_error *err)
@@ -69,6 +73,7 @@ lp_status lp_check_only(lp_findings **out, const lp_trace *t, const lp_checkpoin
     for (int32_t i = 0; i < lp_trace_scope_count(t); i++)
         LP_TRY_GOTO(check_scope(&c, i, err), free_state);
     LP_TRY_GOTO(lp_check_names(&c, checkpoint, err), free_state);
+    LP_TRY_GOTO(lp_check_reads(&c, err), free_state);
     LP_TRY_GOTO(lp_findings_seal(c.findings, &c.tally, err), free_state);
     *out = c.findings;
     c.findings = NULL;
@@ -77,6 +82,7 @@ free_state:
     lp_findings_free(c.findings);
     lp_cover_memo_free(c.memo);
     lp_release(c.alloc, c.used);
+    lp_release(c.alloc, c.read);
     return status;
 }
 

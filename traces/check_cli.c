@@ -43,17 +43,18 @@ const lp_command lp_check_command = {
     .name = "check",
     .arguments = "TRACE",
     .summary = "prove that every destination byte is written exactly once, in any order",
-    .details = "Proves for every rank that the logical bytes of every destination have exactly one writer, that\n"
-               "derives can run and run again, and lists what the loader did that a plan cannot repeat. The\n"
-               "first line is the verdict; then one paragraph a family, worst first, with a witness: tensor,\n"
-               "bytes, loader file and line. Under -v also what is allowed.\n\n"
-               "Levels come from --rule, else from 'rule.ID = LEVEL' lines of the settings. A finding whose tensors\n"
-               "are all matched by lines of the suppression file is accepted; --format=suppress prints such lines.\n\n"
-               "Rules that deny: dest_uncovered, dest_overlap, dest_alias, derive_cycle, derive_not_idempotent,\n"
-               "name_not_in_checkpoint, shape_mismatch, undecided; rules that warn: non_view_op, order_dependent,\n"
-               "implicit_cast, checkpoint_name_unused, materialises. docs/check.md explains each.\n\n"
-               "Exit code 1: a finding at or above --fail-on. 3: TRACE is not a sound trace.\n\n"
-               "Example:  loadplan check v4.lpt --rule order_dependent=deny,materialises=allow",
+    .details =
+        "Proves for every rank that the logical bytes of every destination have exactly one writer, that\n"
+        "derives can run and run again, and lists what the loader did that a plan cannot repeat. The\n"
+        "first line is the verdict; then one paragraph a family, worst first, with a witness: tensor,\n"
+        "bytes, loader file and line. Under -v also what is allowed.\n\n"
+        "Levels come from --rule, else from 'rule.ID = LEVEL' lines of the settings. A finding whose tensors\n"
+        "are all matched by lines of the suppression file is accepted; --format=suppress prints such lines.\n\n"
+        "Rules that deny: dest_uncovered, dest_overlap, dest_alias, derive_cycle, derive_not_idempotent,\n"
+        "name_not_in_checkpoint, shape_mismatch, undecided; rules that warn: non_view_op, order_dependent,\n"
+        "implicit_cast, checkpoint_name_unused, checkpoint_bytes_unused, materialises. docs/check.md explains each.\n\n"
+        "Exit code 1: a finding at or above --fail-on. 3: TRACE is not a sound trace.\n\n"
+        "Example:  loadplan check v4.lpt --rule order_dependent=deny,materialises=allow",
     .options = options,
     .option_count = sizeof options / sizeof options[0],
     .least = 1,

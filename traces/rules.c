@@ -46,6 +46,9 @@ static const lp_rule rules[LP_RULE_COUNT] = {
                                         "a family of the checkpoint is neither loaded, derived "
                                         "from, refused nor declined in any scope",
                                         LP_WARN, false},
+    [LP_RULE_CHECKPOINT_BYTES_UNUSED] = {"checkpoint_bytes_unused",
+                                         "parts of a checkpoint tensor are loaded, and bytes beside them on no rank",
+                                         LP_WARN, false},
     [LP_RULE_MATERIALISES] = {"materialises", "the loader makes a temporary copy on the way; the plan does not need it",
                               LP_WARN, false},
     [LP_RULE_COPY_BECAME_REFUSAL] = {"copy_became_refusal",

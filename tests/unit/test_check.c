@@ -122,6 +122,37 @@ static void ranks_count_a_tensor_once(void **unused)
     end(t, f);
 }
 
+/* Every rank takes the first half: each destination is whole, and half of the checkpoint is nowhere. Of columns that
+ * every rank takes, the last ones are. */
+static void parts_that_no_rank_reads_are_told(void **unused)
+{
+    (void)unused;
+    static const char *const said[] = {"no rank reads bytes [32, 64) of 'n0'", "no rank reads bytes [60, 64) of 'n0'",
+                                       NULL};
+    for (int shape = 0; shape < 3; shape++) {
+        lp_checkpoint *c = small_checkpoint(1, 64);
+        lp_trace *t;
+        assert_ok(lp_trace_new(&t, c, &(lp_trace_header){.loader = "test", .layout = {.tp = 2}}, NULL, ERR));
+        lp_checkpoint_close(c);
+        for (int rank = 0; rank < 2; rank++) {
+            assert_ok(lp_trace_begin_scope(t, &(lp_scope){.tp = 2, .tp_rank = rank}, ERR));
+            const uint32_t d = add_dest(t, "w", 32);
+            if (shape == 0)
+                add_copy(t, "n0", d, 0, 0, 32);
+            else if (shape == 1)
+                add_map(t, "n0", d, byte_map(0, 0, 4, 8, 8, 4), LP_NONE);
+            else
+                add_copy(t, "n0", d, rank * 32, 0, 32);
+        }
+        lp_findings *f = check(t);
+        if (said[shape] == NULL)
+            assert_int_equal(lp_findings_count(f), 0);
+        else
+            expect_text(expect(f, 1, "checkpoint_bytes_unused", "n0"), said[shape]);
+        end(t, f);
+    }
+}
+
 /* A derive and a copy into the same bytes have no order. */
 static void a_derive_over_a_copy_is_an_overlap(void **unused)
 {
@@ -518,6 +549,7 @@ int main(void)
         cmocka_unit_test(equal_counts_do_not_hide_a_hole),
         cmocka_unit_test(families_share_a_finding),
         cmocka_unit_test(ranks_count_a_tensor_once),
+        cmocka_unit_test(parts_that_no_rank_reads_are_told),
         cmocka_unit_test(a_derive_over_a_copy_is_an_overlap),
         cmocka_unit_test(records_without_order_are_denied),
         cmocka_unit_test(writes_beyond_the_logical_bytes_are_told),
