@@ -36,6 +36,11 @@ lp_status lp_chain_check_recording(lp_chain_recording *r, int ndim, const int64_
 /* The chain of one that has been checked. */
 lp_status lp_chain_identify_in(lp_chain *out, lp_chain_recording *r, int ndim, const int64_t *shape, lp_error *err);
 
+/* The chain of a recording with more places than the shape has elements: places that hold none of them are padding.
+ * LP_E_ARGUMENT: the shape; LP_E_UNSUPPORTED: no chain without turns, lists and parts says it. */
+lp_status lp_chain_identify_padded(lp_chain *out, const int64_t *place, int64_t count, int ndim, const int64_t *shape,
+                                   const lp_alloc *alloc, lp_error *err);
+
 /* Two kinds of digits that lp_chain_identify looks for: bits that swizzle each other in any way, and digits that rotate
  * others inside them. False: the recording is of no such kind. */
 bool lp_chain_find_bits(lp_chain_digits *out, lp_chain_recording *r, int ndim, const int64_t *shape);

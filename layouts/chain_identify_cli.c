@@ -72,6 +72,20 @@ static lp_status read_places(const lp_checkpoint *ck, const lp_platform *platfor
     return LP_OK;
 }
 
+/* Where zeros are padding, the transform was run on 1, 2, 3, ...: then there are more places than elements, and the
+ * largest number is how many there are. Afterwards elements count from 0, and padding is -1. */
+static void count_from_zero(const lp_chain_request *request, int64_t *place, int64_t count)
+{
+    int64_t elements = 1, largest = 0;
+    for (int32_t d = 0; d < request->chain.ndim; d++)
+        if (!lp_mul(elements, request->shape[d], &elements))
+            return;
+    for (int64_t k = 0; k < count && elements < count; k++)
+        largest = place[k] > largest ? place[k] : largest;
+    for (int64_t k = 0; k < count && largest == elements; k++)
+        place[k]--;
+}
+
 /* ---- values that change ---- */
 
 /* The index, each of whose units was changed to give `seen`: by an exclusive or with `value`, or by adding it. */
@@ -192,7 +206,8 @@ static json_t *known_like(const lp_chain *found, const int64_t *shape, const int
         lp_chain chain;
         lp_chain_form form;
         if (lp_chain_parse(&chain, known->chain, NULL) == LP_OK && chain.ndim == found->ndim &&
-            lp_chain_resolve(&form, &chain, shape, false, NULL) == LP_OK && first_difference(&form, place, count) < 0)
+            lp_chain_resolve(&form, &chain, shape, known->pads, NULL) == LP_OK && form.units == count &&
+            first_difference(&form, place, count) < 0)
             json_array_append_new(list, json_string(known->id));
     }
     return list;
@@ -263,6 +278,7 @@ int lp_chain_identify_file(lp_cli *cli, const lp_chain_request *request, const c
     if (status != LP_OK)
         return lp_cli_fail(cli, &err);
     int code;
+    count_from_zero(request, place, count);
     if (request->chain.axes > 0)
         code = compare(cli, request, place, count, json);
     else if (lp_chain_identify_parts(&found, place, count, request->chain.ndim, request->shape, platform.alloc, &err) !=

@@ -286,11 +286,24 @@ static lp_status search_dims(lp_split_search *s, const lp_alloc *alloc, lp_chain
     return found ? LP_OK : LP_E_UNSUPPORTED;
 }
 
+/* More places than elements. What is wrong with the shape is said later. */
+static bool has_padding(int64_t count, int ndim, const int64_t *shape)
+{
+    int64_t elements = 1;
+    bool valid = ndim >= 1 && ndim <= LP_CHAIN_DIMS;
+    for (int d = 0; d < ndim && valid; d++)
+        valid = shape[d] >= 1 && lp_mul(elements, shape[d], &elements);
+    return valid && elements < count;
+}
+
 lp_status lp_split_identify(lp_chain *out, const int64_t *place, int64_t count, int ndim, const int64_t *shape,
                             const lp_alloc *alloc, int64_t *looked, lp_error *err)
 {
     lp_error plain;
     lp_chain_recording whole = {.place = place, .count = count};
+    *looked = count;
+    if (has_padding(count, ndim, shape))
+        return lp_chain_identify_padded(out, place, count, ndim, shape, alloc, err);
     LP_TRY(lp_chain_check_recording(&whole, ndim, shape, err));
     lp_status status = lp_chain_identify_in(out, &whole, ndim, shape, &plain);
     *looked = whole.looked;

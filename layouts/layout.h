@@ -315,8 +315,10 @@ LP_API size_t lp_chain_inverse_text(const lp_chain_form *form, char *buffer, siz
 LP_API lp_status lp_chain_identify(lp_chain *out, const int64_t *place, int64_t count, int ndim, const int64_t *shape,
                                    lp_error *err);
 
-/* The same, with bars where nothing else says it. `alloc` (NULL: malloc) gives three more arrays of that size while the
- * search lasts; it looks at each place 256 times at most, on average, then it gives up. LP_E_UNSUPPORTED as above. */
+/* The same, with bars where nothing else says it, and with padding where `count` is more than the elements of the
+ * shape: then a place that holds none of them (-1, say) is padding, and the chain may have to be resolved with `pads`.
+ * `alloc` (NULL: malloc) gives three more arrays of that size while the search lasts; it looks at each place 256 times
+ * at most, on average, then it gives up. LP_E_UNSUPPORTED as above. */
 LP_API lp_status lp_chain_identify_parts(lp_chain *out, const int64_t *place, int64_t count, int ndim,
                                          const int64_t *shape, const lp_alloc *alloc, lp_error *err);
 

@@ -8,4 +8,7 @@ loadplan layout --chain '(4,4):(4,1) o (2,3):(3,1)' || echo "exit $?"
 loadplan layout --chain '[[0, 1], [0, 1]]' || echo "exit $?"
 loadplan layout --chain '(8,32):(33,1)' --format=svg -o room.svg && grep -c '<rect' room.svg
 "$PYTHON" "$SUITE/make_order.py" rotated rotated 8 4
+"$PYTHON" "$SUITE/make_order.py" padded padded 8 4
+loadplan layout --identify padded --shape 8,4
+loadplan layout --chain '(8,4):(5,1)' --identify padded
 loadplan layout --chain 'N(r i=4) K=4 -> r (i K+i)' --identify rotated --shape 8,4
