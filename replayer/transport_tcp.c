@@ -10,6 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
+enum { NAP_MOST_MS = 50 };
+
 static const int64_t JOIN_NS = 300LL * 1000000000, STALL_NS = 60LL * 1000000000;
 
 /* What the meeting point gets beyond the time after which it names somebody. */
@@ -343,11 +345,12 @@ static lp_status open_hub(lp_tcp *t, const lp_tcp_options *o, int32_t *port, lp_
 static lp_status reach_hub(lp_tcp *t, const lp_tcp_options *o, int32_t port, lp_error *err)
 {
     const int64_t until = lp_clock_ns() + t->join_ns;
-    int fd;
+    int fd, nap = 1;
     while ((fd = lp_socket_connect(o->host, port, err)) < 0) {
         if (lp_clock_ns() >= until)
             return LP_E_PEER;
-        lp_sleep_ms(50);
+        lp_sleep_ms(nap); /* ranks of one launch come within milliseconds, others much later */
+        nap = nap < NAP_MOST_MS ? 2 * nap : NAP_MOST_MS;
     }
     t->control.fd = fd;
     return LP_OK;
