@@ -96,7 +96,7 @@ lp_status rec_map_copy(lp_recorder *r, const lp_view *dst, int64_t dst_bytes, co
     int64_t word[KEY_WORDS_MAX];
     const bool shared = dst->offset_bits % 8 == 0 && src->offset_bits % 8 == 0;
     const uint32_t key_bytes = (uint32_t)add_view(word, add_view(word, 0, dst), src) * (uint32_t)sizeof *word;
-    const uint64_t hash = lp_hash(word, key_bytes);
+    const uint64_t hash = lp_table_hash(word, key_bytes);
     const int64_t src_start = src->offset_bits / 8, dst_start = dst->offset_bits / 8;
 
     const rec_shape *known = shared ? find(r, word, key_bytes, hash) : NULL;

@@ -188,7 +188,12 @@ int64_t lp_strings_add(lp_strings *s, const char *text,
 int64_t lp_strings_find(const lp_strings *s, const char *text, size_t bytes); /* -1 when absent */
 void lp_strings_free(lp_strings *s);
 
-uint64_t lp_hash(const void *data, size_t bytes); /* XXH3, for tables in memory only */
+/* ---- hashes ---- */
+
+uint64_t lp_hash(const void *data, size_t bytes); /* XXH3: the same in every process, and no secret */
+/* For tables in memory, whose keys come from files: other places in every process, so that nobody can choose keys that
+ * all go to one place, which would make a table as slow as a list. Never stored, sent, or told. */
+uint64_t lp_table_hash(const void *data, size_t bytes);
 
 /* ---- SHA-256, streamed ---- */
 

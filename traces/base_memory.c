@@ -4,7 +4,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <xxhash.h>
 
 static void *resize_malloc(void *context, void *old, size_t bytes)
 {
@@ -187,11 +186,6 @@ void lp_arena_free(lp_arena *a)
 
 /* ---- string set ---- */
 
-uint64_t lp_hash(const void *data, size_t bytes)
-{
-    return XXH3_64bits(data, bytes);
-}
-
 void lp_strings_init(lp_strings *s, const lp_alloc *alloc)
 {
     *s = (lp_strings){.alloc = alloc != NULL ? alloc : &malloc_table};
@@ -235,7 +229,7 @@ int64_t lp_strings_find(const lp_strings *s, const char *text, size_t bytes)
 {
     if (s->count == 0)
         return -1;
-    const int64_t slot = find_slot(s, text, bytes, lp_hash(text, bytes));
+    const int64_t slot = find_slot(s, text, bytes, lp_table_hash(text, bytes));
     return (int64_t)s->table[slot] - 1;
 }
 
@@ -245,7 +239,7 @@ int64_t lp_strings_add(lp_strings *s, const char *text, size_t bytes)
         return -1;
     if (s->count * 2 >= s->table_size && !enlarge_table(s))
         return -1;
-    const uint64_t hash = lp_hash(text, bytes);
+    const uint64_t hash = lp_table_hash(text, bytes);
     const int64_t slot = find_slot(s, text, bytes, hash);
     if (s->table[slot] != 0)
         return (int64_t)s->table[slot] - 1;

@@ -223,7 +223,7 @@ static lp_name_table *build_table(const lp_checkpoint *c)
     t->slot_count = size;
     const uint64_t mask = (uint64_t)size - 1;
     for (int64_t n = 0; n < c->count; n++) {
-        const uint64_t hash = lp_hash(c->tensor[n].name, strlen(c->tensor[n].name));
+        const uint64_t hash = lp_table_hash(c->tensor[n].name, strlen(c->tensor[n].name));
         uint64_t i = hash & mask;
         while (t->slot[i].index != 0)
             i = (i + 1) & mask;
@@ -267,7 +267,7 @@ int64_t lp_checkpoint_find(const lp_checkpoint *c, const char *name)
     const lp_name_table *t = table_of(c);
     if (t == NULL)
         return find_slowly(c, name);
-    const uint64_t hash = lp_hash(name, strlen(name)), mask = (uint64_t)t->slot_count - 1;
+    const uint64_t hash = lp_table_hash(name, strlen(name)), mask = (uint64_t)t->slot_count - 1;
     const uint32_t tag = (uint32_t)(hash >> 32);
     for (uint64_t i = hash & mask; t->slot[i].index != 0; i = (i + 1) & mask)
         if (t->slot[i].tag == tag && strcmp(c->tensor[t->slot[i].index - 1].name, name) == 0)

@@ -97,7 +97,8 @@ static void add_outside(lp_cover_sweep *s, uint32_t piece, int level, int64_t lo
 
 static uint64_t pair_hash(uint32_t a, uint32_t b)
 {
-    return ((uint64_t)a << 32 | b) * UINT64_C(0x9e3779b97f4a7c15) >> 20;
+    const uint32_t pair[2] = {a, b};
+    return lp_table_hash(pair, sizeof pair);
 }
 
 static bool grow_pair_table(lp_cover_sweep *s)

@@ -57,7 +57,7 @@ static int by_likeness(const void *pa, const void *pb)
 static void stir(uint64_t *h, uint64_t value)
 {
     const uint64_t words[2] = {*h, value};
-    *h = lp_hash(words, sizeof words);
+    *h = lp_table_hash(words, sizeof words);
 }
 
 static void stir_indices(uint64_t *h, const char *name)
@@ -75,7 +75,7 @@ static bool stir_record(uint64_t *h, const lp_trace *t, const lp_record *r)
     const uint8_t *map = lp_map_pool_digest(&t->shared->maps, r->map);
     if (map == NULL)
         return false;
-    stir(h, lp_hash(map, 32));
+    stir(h, lp_table_hash(map, 32));
     stir(h, (uint64_t)r->kind | (uint64_t)r->src_dtype << 8 | (uint64_t)r->dst_dtype << 16 | (uint64_t)r->seq << 32);
     stir(h, (uint64_t)r->src_off);
     stir(h, (uint64_t)r->dst_off);
@@ -86,7 +86,7 @@ static bool stir_record(uint64_t *h, const lp_trace *t, const lp_record *r)
 static void stir_shape(uint64_t *h, lp_dtype dtype, int32_t ndim, const int64_t *shape)
 {
     stir(h, (uint64_t)dtype);
-    stir(h, lp_hash(shape, (size_t)ndim * sizeof *shape));
+    stir(h, lp_table_hash(shape, (size_t)ndim * sizeof *shape));
 }
 
 /* Pairs those that are alike, where both sides have equally many of the kind: partner[side 1 index] = side 0 index. */
@@ -139,7 +139,7 @@ static lp_status lone_names(lp_differ *d, int side, const uint8_t *sides, lone *
         }
         lone *l = &out[*count - 1];
         const char *dest = rows->dest[r->dest].name;
-        stir(&l->likeness, lp_hash(dest, strlen(dest)));
+        stir(&l->likeness, lp_table_hash(dest, strlen(dest)));
         if (!stir_record(&l->likeness, d->t[side], r))
             return lp_fail_memory(err);
     }
@@ -202,9 +202,9 @@ static void stir_destination(uint64_t *h, const lp_destination *dest)
     stir_indices(h, dest->name);
     stir_shape(h, dest->dtype, dest->ndim, dest->shape);
     stir_shape(h, dest->dtype, dest->ndim, dest->stride);
-    stir(h, owns_storage(dest) ? 0 : lp_hash(dest->storage, strlen(dest->storage)));
+    stir(h, owns_storage(dest) ? 0 : lp_table_hash(dest->storage, strlen(dest->storage)));
     stir(h, (uint64_t)dest->offset);
-    stir(h, lp_hash(dest->layout, strlen(dest->layout)));
+    stir(h, lp_table_hash(dest->layout, strlen(dest->layout)));
     stir(h, (uint64_t)dest->layout_version << 32 | dest->flags);
 }
 

@@ -89,7 +89,7 @@ static bool is_new_member(lp_findings *f, uint64_t key, bool *failed)
         for (int64_t i = 0; i < f->member_size; i++) {
             if (f->member[i] == 0)
                 continue;
-            uint64_t at = mix(f->member[i]) & (uint64_t)(size - 1);
+            uint64_t at = lp_table_hash(&f->member[i], sizeof f->member[i]) & (uint64_t)(size - 1);
             while (table[at] != 0)
                 at = (at + 1) & (uint64_t)(size - 1);
             table[at] = f->member[i];
@@ -98,7 +98,7 @@ static bool is_new_member(lp_findings *f, uint64_t key, bool *failed)
         f->member = table;
         f->member_size = size;
     }
-    uint64_t at = mix(key) & (uint64_t)(f->member_size - 1);
+    uint64_t at = lp_table_hash(&key, sizeof key) & (uint64_t)(f->member_size - 1);
     for (; f->member[at] != 0; at = (at + 1) & (uint64_t)(f->member_size - 1))
         if (f->member[at] == key)
             return false;
@@ -188,8 +188,8 @@ lp_status lp_findings_note(lp_findings *f, const lp_note *note, bool *is_first, 
     n.file = n.file != NULL ? n.file : "";
     const size_t length = lp_family_template(n.tensor, family, sizeof family);
     const size_t bytes = length < sizeof family ? length : sizeof family - 1;
-    const uint64_t hash = mix(lp_hash(family, bytes) ^ mix(lp_hash(n.what, strlen(n.what))) ^
-                              mix(lp_hash(n.file, strlen(n.file)) + (uint64_t)n.line * 64 + (uint64_t)n.rule));
+    const uint64_t hash = mix(lp_table_hash(family, bytes) ^ mix(lp_table_hash(n.what, strlen(n.what))) ^
+                              mix(lp_table_hash(n.file, strlen(n.file)) + (uint64_t)n.line * 64 + (uint64_t)n.rule));
     *is_first = false;
     if (!is_chosen(f, n.tensor))
         return LP_OK;

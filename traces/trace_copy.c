@@ -61,7 +61,7 @@ static uint64_t hash_provenance(const lp_provenance *p)
 {
     const uint64_t key[4] = {(uint64_t)(uintptr_t)p->file, (uint64_t)(uintptr_t)p->chain, (uint64_t)(uint32_t)p->line,
                              p->flags};
-    return lp_hash(key, sizeof key);
+    return lp_table_hash(key, sizeof key);
 }
 
 static uint64_t provenance_slot(const lp_provenance_table *table, const lp_provenance *row)

@@ -115,12 +115,10 @@ static lp_status template_of(lp_member_writer *m, const char *name, uint32_t *ou
 
 static uint64_t hash_family(const family *f)
 {
-    uint64_t h = f->name_template * UINT64_C(0x9e3779b97f4a7c15);
-    h = (h ^ f->dest_template) * UINT64_C(0xff51afd7ed558ccd);
-    h = (h ^ h >> 32 ^ f->map) * UINT64_C(0xc4ceb9fe1a85ec53);
-    h = (h ^ h >> 32 ^ f->fill_bits ^ f->part) * UINT64_C(0x9e3779b97f4a7c15);
-    h ^= h >> 29 ^ (uint64_t)f->kind << 16 ^ (uint64_t)f->src_dtype << 8 ^ f->dst_dtype;
-    return h * UINT64_C(0xff51afd7ed558ccd) >> 7;
+    const uint64_t said[4] = {(uint64_t)f->name_template << 32 | f->dest_template, (uint64_t)f->map << 32 | f->part,
+                              f->fill_bits,
+                              (uint64_t)f->kind << 16 | (uint64_t)f->src_dtype << 8 | (uint64_t)f->dst_dtype};
+    return lp_table_hash(said, sizeof said);
 }
 
 static bool same_family(const family *a, const family *b)

@@ -27,7 +27,8 @@ void lp_map_pool_free(lp_map_pool *pool)
 static uint64_t hash_moved(const lp_map *map)
 {
     const lp_box *first = &map->box[0];
-    uint64_t hash = ((uint64_t)(uint32_t)map->src_elem << 32 | (uint32_t)map->dst_elem) ^ (uint64_t)map->nbox << 16;
+    const int32_t kind[3] = {map->src_elem, map->dst_elem, map->nbox};
+    uint64_t hash = lp_table_hash(kind, sizeof kind); /* a secret seed for what follows */
     for (int32_t b = 0; b < map->nbox; b++) {
         const lp_box *box = &map->box[b];
         const int64_t head[4] = {box->src_off - first->src_off, box->dst_off - first->dst_off, box->run, box->rank};

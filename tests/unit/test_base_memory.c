@@ -2,6 +2,8 @@
 /* Arenas, growing arrays, checked sums, platforms, numbered strings, and SHA-256. */
 #include "tests/unit/checkpoint_files.h"
 
+#include <inttypes.h>
+
 /* ---- memory ---- */
 
 static void arenas_give_aligned_lasting_memory(void **state)
@@ -188,6 +190,29 @@ static void a_string_set_survives_failing_memory(void **state)
     assert_true(n > 6);
 }
 
+/* ---- hashes ---- */
+
+/* Names that are chosen so that their plain hashes end alike: anybody can make millions of them. */
+static void chosen_names_do_not_share_places(void **state)
+{
+    (void)state;
+    enum { CHOSEN = 1024, PLACES = 4096 };
+    static bool is_taken[PLACES];
+    int64_t chosen = 0, taken = 0;
+    for (int64_t n = 0; chosen < CHOSEN; n++) {
+        char name[32];
+        const size_t bytes = (size_t)snprintf(name, sizeof name, "%08" PRIx64, (uint64_t)n);
+        if (lp_hash(name, bytes) % PLACES != 0)
+            continue;
+        chosen++;
+        const uint64_t hash = lp_table_hash(name, bytes);
+        assert_true(hash == lp_table_hash(name, bytes));
+        taken += !is_taken[hash % PLACES];
+        is_taken[hash % PLACES] = true;
+    }
+    assert_true(taken > CHOSEN * 3 / 4); /* 906 by chance; 1 if the hash were the plain one */
+}
+
 /* ---- SHA-256 ---- */
 
 static void expect_digest(lp_sha256 *h, const char *hex)
@@ -231,6 +256,7 @@ int main(void)
         cmocka_unit_test(log_lines_are_sanitised),
         cmocka_unit_test(strings_are_numbered_once),
         cmocka_unit_test(a_string_set_survives_failing_memory),
+        cmocka_unit_test(chosen_names_do_not_share_places),
         cmocka_unit_test(digests_are_sha_256),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
