@@ -169,8 +169,8 @@ static const lp_chain_known known[] = {
 };
 /* clang-format on */
 
-static const lp_chain_list *const lists[] = {
-    &(const lp_chain_list){known, sizeof known / sizeof known[0]}, &lp_chains_of_codes, &lp_chains_elsewhere};
+static const lp_chain_list *const lists[] = {&(const lp_chain_list){known, sizeof known / sizeof known[0]},
+                                             &lp_chains_of_codes, &lp_chains_elsewhere};
 
 enum { LISTS = sizeof lists / sizeof lists[0] };
 

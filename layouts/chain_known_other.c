@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The third part of the table of chain_known.c: tiles with room or turned axes, fragments of matrix instructions, blocks
- * taken apart, and accelerators that are no GPUs. */
+/* The third part of the table of chain_known.c: tiles with room or turned axes, fragments of matrix instructions,
+ * blocks taken apart, and accelerators that are no GPUs. */
 #include "layouts/layout_private.h"
 
 /* clang-format off */

@@ -322,6 +322,17 @@ LP_API lp_status lp_chain_identify(lp_chain *out, const int64_t *place, int64_t 
 LP_API lp_status lp_chain_identify_parts(lp_chain *out, const int64_t *place, int64_t count, int ndim,
                                          const int64_t *shape, const lp_alloc *alloc, lp_error *err);
 
+/*
+ * The chain that does what `second` does to the result of `first`, and the chain of the way back from the result of
+ * `form`. Both are found at the sizes of their forms, by a table of all places that `alloc` (NULL: malloc) gives while
+ * the call lasts; names and open extents are as in lp_chain_identify, and padding has to be resolved with `pads`.
+ * LP_E_ARGUMENT: the result of the first is not as large as the source of the second. LP_E_UNSUPPORTED: no chain says
+ * it; a way back drops padding, or has more than 8 dimensions.
+ */
+LP_API lp_status lp_chain_compose(lp_chain *out, const lp_chain_form *first, const lp_chain_form *second,
+                                  const lp_alloc *alloc, lp_error *err);
+LP_API lp_status lp_chain_invert(lp_chain *out, const lp_chain_form *form, const lp_alloc *alloc, lp_error *err);
+
 /* Chains of public kernels. Ids never change their meaning and are none of those of lp_layout_find. */
 typedef struct lp_chain_known {
     const char *id;

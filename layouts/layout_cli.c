@@ -226,6 +226,8 @@ static int run_layout(lp_cli *cli)
         return lp_cli_usage(cli, "'--identify' compares with chains only");
     if (lp_cli_text(cli, "compare", NULL) != NULL)
         return lp_cli_usage(cli, "'--compare' compares chains only");
+    if (lp_cli_text(cli, "then", NULL) != NULL)
+        return lp_cli_usage(cli, "'--then' goes on after chains only");
 
     if (named) {
         const char *const id = cli->argument[0];
@@ -278,8 +280,10 @@ static const lp_option options[] = {
     {"pad", 0, NULL, NULL, "with a chain: round sizes up with zeros (default where the kernels want it)"},
     {"identify", 0, "FILE", NULL, "print the chain of the permutation recorded in this file"},
     {"compare", 0, "CHAIN", NULL, "say whether this layout or chain is the same at this shape"},
+    {"then", 0, "CHAIN", NULL, "with a chain and --shape: go on with this one, and be both"},
     {"apply", 0, "FILE", NULL, "transform the checkpoint tensors of this safetensors file"},
-    {"inverse", 0, NULL, NULL, "with --apply: from the layout back to checkpoint tensors"},
+    {"inverse", 0, NULL, NULL,
+     "with --apply: from the layout back to checkpoint tensors; else the chain of the way back"},
     {"format", 0, "FORMAT", "text|json|svg", "text (default), json, or svg: a picture"},
     {"output", 'o', "FILE", NULL, "write there"},
     {"force", 'f', NULL, NULL, "replace an existing output"},
@@ -314,7 +318,8 @@ const lp_command lp_layout_commands[] = {{
         "--identify reads what a transform made of 0, 1, 2, ... of the shape in --shape, and prints its chain, or "
         "with\n"
         "NAME or --chain whether that is the same: one tensor of integers, or several, sorted by name, made of the\n"
-        "lowest unit of each index, of the next one, and so on. --compare does the same with another chain.\n"
+        "lowest unit of each index, of the next one, and so on. --compare does the same with another chain. --then\n"
+        "goes on with another chain, --inverse turns the way round: both show the chain that results.\n"
         "\n"
         "Exit codes: 1 not the same, 2 sizes that the kernels cannot use, 3 a file whose tensors do not fit the\n"
         "layout, or a permutation that no chain says.\n"

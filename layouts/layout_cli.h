@@ -76,6 +76,13 @@ typedef struct lp_chain_request {
  * extents of axes. `text` may be NULL. Returns 0, or an exit code having complained. */
 int lp_chain_sizes(lp_cli *cli, lp_chain_request *request, const char *text);
 
+/* A chain of the table, of the text of --chain, or none but a shape, for --identify. Returns 0, or an exit code having
+ * complained. */
+int lp_chain_read_request(lp_cli *cli, lp_chain_request *out, const lp_chain_known *known, const char *text);
+
+/* Where all extents are constants the chain says its only shape itself. */
+void lp_chain_take_only_shape(lp_chain_request *request);
+
 /* `loadplan layout` with a chain of the table, or the text of --chain, or neither (--identify). */
 int lp_chain_run(lp_cli *cli, const lp_chain_known *known, const char *text);
 
