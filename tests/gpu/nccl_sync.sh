@@ -7,10 +7,11 @@
 # TRANSPORT tcp: the same steps in host memory over sockets, to try the script itself. BENCH_SYNC: packed, sliced and
 # delta of GIB GiB (20) from device memory to live tensors, beside bare ncclSend and ncclRecv in the same run; a bar that
 # is missed fails. Each step says what it did and how long it took, and the ones after a wrong one are still taken.
-# Environment: PARTS, some of "right epochs killed wrong late fast" (all); MODES, some of "packed sliced delta" (all), for right
-# and epochs; STEP, seconds that a step may take (60); KILLS, how often each side is killed at random moments, which SEED (a
-# number) draws; FLIP, the library made of nccl_flip.c (a damaged message is tried where
-# it is given); ONE, not empty: both sides on one GPU, over the library made of nccl_one.c in the place of NCCL.
+# Environment: PARTS, some of "right several epochs killed wrong late fast" (all; several: two senders to two receivers, on four
+# GPUs where it is neither over sockets nor on one); MODES, some of "packed sliced delta" (all), for right, several and epochs;
+# STEP, seconds that a step may take (60); KILLS, how often each side is killed at random moments, which SEED (a number) draws;
+# FLIP, the library made of nccl_flip.c (a damaged message is tried where it is given); ONE, not empty: both sides on one GPU,
+# over the library made of nccl_one.c in the place of NCCL.
 # Exit code 77: there are too few GPUs, or no NCCL.
 set -uo pipefail
 loadplan=$(realpath "$1")
@@ -18,7 +19,7 @@ make_checkpoint=$(realpath "$2")
 transport=${3:-nccl}
 bench=${4:+$(realpath "$4")}
 gib=${5:-20}
-parts=" ${PARTS:-right epochs killed wrong late fast} "
+parts=" ${PARTS:-right several epochs killed wrong late fast} "
 read -ra modes <<<"${MODES:-packed sliced delta}"
 limit=${STEP:-60}
 RANDOM=${SEED:-$$}
@@ -147,6 +148,40 @@ if [[ $parts == *" right "* ]]; then
     done
     sync "buckets of odd sizes" want-ck1 0 -- x.lpt "${server[@]}" --gpu "$far" -- \
         x.lpt --from ck1 --sharded "${trainer[@]}" --gpu 0 --mode sliced --bucket 123457
+fi
+
+# ---- several: two senders, each with a half or with everything, to two receivers ----
+
+# several WHAT SEND OPTION ...
+several() {
+    local what=$1 rank status=0
+    local -a side=()
+    shift
+    begin
+    meet
+    for rank in 0 1; do
+        side=()
+        [ "$transport" != nccl ] || side=(--device "cuda:$((far * (2 + rank)))" --gpu $((far * (2 + rank))) --staging 64MiB)
+        timeout -s KILL "$limit" "$loadplan" recv x2.lpt "${side[@]}" --rank $rank --of 2 --into got "${where[@]}" >>recv.log 2>&1 &
+        side=()
+        [ "$transport" != nccl ] || side=(--gpu $((far * rank)))
+        [[ "$transport" != nccl || "$*" != *--sharded* ]] || side+=(--device "cuda:$((far * rank))")
+        timeout -s KILL "$limit" "$loadplan" send x2.lpt --from ck1 "${side[@]}" --rank $rank --of 2 "$@" "${where[@]}" >>send.log 2>&1 &
+    done
+    for rank in 0 1 2 3; do wait -n || status=1; done
+    same want2 got 0 && same want2 got 1 || status=1
+    result $status "$what"
+    rm -f recv.log send.log
+}
+
+if [[ $parts == *" several "* ]] && { [ "$transport" != nccl ] || [ -n "${ONE:-}" ] || [ "$gpus" -ge 4 ]; }; then
+    "$loadplan" record --checkpoint ck1 --loader dense --tp 2 --rank all -q -o x2.lpt
+    for rank in 0 1; do "$loadplan" replay x2.lpt --checkpoint ck1 --rank $rank -q -o want2; done
+    rm -f recv.log send.log
+    for mode in "${modes[@]}"; do
+        several "two to two, $mode, from files" --mode "$mode" --bucket 256KiB
+        several "two to two, $mode, from shards" --mode "$mode" --bucket 256KiB --sharded
+    done
 fi
 
 # ---- epochs: one after the other into the memory of a served rank, and out of it, where a trainer would be ----
