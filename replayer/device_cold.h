@@ -102,6 +102,10 @@ typedef struct lp_cold_options lp_cold_options;
  * which has the error. */
 void lp_cold_ring_start(lp_cold_ring *ring, const lp_cold_options *options);
 
+/* So many bytes of the ring's pinned memory, which it takes where it has less, for the caller's use while no load goes
+ * on. NULL: they are not to be had. */
+uint8_t *lp_cold_ring_memory(lp_cold_ring *ring, int64_t bytes);
+
 /* Bytes a second from the pinned memory of an earlier load to its slots, in a few milliseconds; 0: it has none. */
 double lp_cold_ring_link_rate(lp_cold_ring *ring);
 

@@ -209,6 +209,15 @@ void lp_cold_ring_start(lp_cold_ring *ring, const lp_cold_options *options)
     ring->is_starting = lp_quiet_thread(&ring->starter, start, ring) == 0;
 }
 
+uint8_t *lp_cold_ring_memory(lp_cold_ring *ring, int64_t bytes)
+{
+    await_start(ring);
+    if (!ring->is_pinned || ring->host_bytes < bytes)
+        lp_cold_ring_start(ring, &(lp_cold_options){.pinned = bytes});
+    await_start(ring);
+    return ring->is_pinned && ring->host_bytes >= bytes ? ring->host : NULL;
+}
+
 /* ---- the load ---- */
 
 lp_status lp_cold_ring_fit(lp_cold_ring *ring, const lp_cold_options *o, const lp_cold_sizes *sizes, int64_t parts,

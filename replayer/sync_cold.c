@@ -4,6 +4,7 @@
 #include "replayer/quiet_thread.h"
 #include "replayer/sync_cold_alone.h"
 #include "replayer/sync_cold_lane.h"
+#include "replayer/sync_cold_read.h"
 #include "replayer/sync_private.h"
 #include "replayer/sync_world.h"
 
@@ -191,6 +192,12 @@ static lp_status exchange_all(start *x, int64_t *bytes_read, lp_error *err)
     return status == LP_OK ? lp_out_drain(&x->out, err) : status;
 }
 
+static lp_status load_by_lane(start *x, void *stream, lp_cold_world_report *report, lp_error *err)
+{
+    uint8_t *const memory = lp_cold_alone_memory(x->alone, LP_COLD_AHEAD * x->s->bucket);
+    return lp_cold_lane_load(x->s, &x->world, x->session, stream, x->source, memory, READERS, report, err);
+}
+
 static lp_status load(start *x, lp_plan *plan, const lp_checkpoint *checkpoint, const lp_session_options *o,
                       lp_cold_world_report *report, lp_error *err)
 {
@@ -198,8 +205,7 @@ static lp_status load(start *x, lp_plan *plan, const lp_checkpoint *checkpoint, 
     if (x->alone != NULL && lp_cold_world_is_apart(&x->world))
         return lp_cold_alone_load(x->alone, plan, checkpoint, o->allow_fallbacks, x->s->begin_ns, report, err);
     LP_TRY(lp_begin(&x->session, plan, o, err));
-    LP_TRY(x->on_device ? lp_cold_lane_load(x->s, &x->world, x->session, o->stream, x->source, READERS, report, err)
-                        : exchange_all(x, &report->bytes_read, err));
+    LP_TRY(x->on_device ? load_by_lane(x, o->stream, report, err) : exchange_all(x, &report->bytes_read, err));
     LP_TRY(lp_push_checkpoint_with(x->session, checkpoint, &own, NULL, NULL, err));
     report->bytes_read += own.bytes_read;
     return lp_finish(x->session, &report->load, err);
@@ -233,6 +239,8 @@ static lp_status start_together(start *x, lp_plan *plan, const lp_checkpoint *ch
     lp_sync *s = x->s;
     lp_world_bytes needs;
     lp_fact mine = {.is_sender = true, .mode = LP_SYNC_PACKED, .bucket = s->options.bucket};
+    if (x->on_device && mine.bucket > LP_COLD_MOST)
+        mine.bucket = LP_COLD_MOST;
     if (x->on_device)
         LP_TRY(lp_cold_alone_open(&x->alone, plan, err));
     LP_TRY(lp_sync_agree(s, &mine, err));

@@ -61,6 +61,11 @@ lp_status lp_cold_alone_open(lp_cold_alone **out, lp_plan *plan, lp_error *err)
     return LP_OK;
 }
 
+uint8_t *lp_cold_alone_memory(lp_cold_alone *a, int64_t bytes)
+{
+    return a == NULL ? NULL : lp_cold_ring_memory(a->ring, bytes);
+}
+
 void lp_cold_alone_close(lp_cold_alone *a)
 {
     if (a == NULL)
@@ -80,6 +85,12 @@ lp_status lp_cold_alone_open(lp_cold_alone **out, lp_plan *plan, lp_error *err)
     (void)plan, (void)err;
     *out = NULL;
     return LP_OK;
+}
+
+uint8_t *lp_cold_alone_memory(lp_cold_alone *a, int64_t bytes)
+{
+    (void)a, (void)bytes;
+    return NULL;
 }
 
 void lp_cold_alone_close(lp_cold_alone *a)

@@ -16,6 +16,9 @@ typedef struct lp_cold_alone lp_cold_alone;
 lp_status lp_cold_alone_open(lp_cold_alone **out, lp_plan *plan, lp_error *err);
 void lp_cold_alone_close(lp_cold_alone *a); /* NULL is allowed; before the plan is closed */
 
+/* So many bytes of that pinned memory, where it is not needed to load alone. NULL: not to be had; also without a. */
+uint8_t *lp_cold_alone_memory(lp_cold_alone *a, int64_t bytes);
+
 /* Whether the world exchanges nothing. */
 bool lp_cold_world_is_apart(const lp_cold_world *world);
 

@@ -95,7 +95,7 @@ static lp_status open_device(lp_cold_lane *x, lp_error *err)
     }
     if (needs_packing(x, w->rank))
         LP_TRY(take(x, &x->packed_here, err));
-    for (int i = 0; i < LP_COLD_AHEAD; i++) {
+    for (int i = 0; i < LP_COLD_AHEAD && !x->is_lent; i++) {
         void *memory = NULL;
         LP_TRY(lp_cold_lane_check(x, x->d->take_pinned(x->context, x->s->bucket, &memory), "pin memory", err));
         x->pinned[i] = memory;
@@ -113,7 +113,7 @@ static void close_device(lp_cold_lane *x)
     for (size_t i = 0; i < sizeof event / sizeof *event; i++)
         if (event[i] != NULL)
             x->d->event_close(x->context, event[i]);
-    for (int i = 0; i < LP_COLD_AHEAD; i++)
+    for (int i = 0; i < LP_COLD_AHEAD && !x->is_lent; i++)
         if (x->pinned[i] != NULL)
             x->d->give_pinned(x->context, x->pinned[i]);
     if (x->up != NULL)
@@ -209,7 +209,8 @@ static lp_status settle(lp_cold_lane *x, lp_status status, lp_error *err)
 }
 
 lp_status lp_cold_lane_load(lp_sync *s, const lp_cold_world *world, lp_session *session, void *stream,
-                            const lp_sync_source *source, int threads, lp_cold_world_report *report, lp_error *err)
+                            const lp_sync_source *source, uint8_t *memory, int threads, lp_cold_world_report *report,
+                            lp_error *err)
 {
     const lp_lane *lane = s->transport.lane;
     lp_cold_lane x = {.s = s,
@@ -222,6 +223,9 @@ lp_status lp_cold_lane_load(lp_sync *s, const lp_cold_world *world, lp_session *
                       .lane = lane,
                       .owner = s->transport.context};
     const lp_pieces *const list[2] = {&world->read, &x.own};
+    x.is_lent = memory != NULL;
+    for (int i = 0; i < LP_COLD_AHEAD && x.is_lent; i++)
+        x.pinned[i] = memory + i * s->bucket;
     lp_pieces_init(&x.own, s->alloc);
     lp_status status = list_own(&x, err);
     if (status == LP_OK)

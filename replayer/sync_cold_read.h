@@ -9,7 +9,11 @@
 
 #include "replayer/sync_private.h"
 
-enum { LP_COLD_AHEAD = 4, LP_COLD_THREADS = 64 };
+enum {
+    LP_COLD_AHEAD = 4,
+    LP_COLD_THREADS = 64,
+    LP_COLD_MOST = 32 << 20 /* bytes of a chunk on a device: more take longer to pin than they save */
+};
 
 typedef struct lp_cold_reader lp_cold_reader;
 

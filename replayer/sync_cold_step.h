@@ -33,6 +33,7 @@ typedef struct lp_cold_lane {
     lp_pieces own; /* of names that nobody else needs */
     lp_cold_reader *reader;
     uint8_t *pinned[LP_COLD_AHEAD];
+    bool is_lent; /* pinned is the caller's */
     void *chunk[2], *got[2], *packed[2], *packed_here;
     void *up, *uploaded[2], *used[2]; /* used: what read the chunk on the session's stream */
     bool was_used[2];
