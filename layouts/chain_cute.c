@@ -262,6 +262,8 @@ static lp_status make_chain(lp_chain *out, const leaves *list, const bit_swizzle
                 continue;
             if (l->stride == 0 && l->extent > 1)
                 return lp_notation_wrong(r, "a stride of 0: elements share a place, before");
+            if (l->stride > ((int64_t)1 << BITS) / l->extent)
+                return lp_notation_wrong(r, "a layout of more than 2^56 places, before");
             LP_TRY(add_digit(&digits,
                              (lp_chain_digit){.extent = l->extent, .step = below * shape[mode], .below = l->stride},
                              swizzle->count > 0 ? top : 0, r));
