@@ -95,8 +95,9 @@ static void put_unrotated(lp_layout_writer *w, const lp_formula *s, const lp_for
         const bool added = (g->place->plus >> a & 1) != 0;
         const bool bracket = other.backwards || other.place->swizzle != 0;
         lp_layout_put(w, " + ");
+        const int64_t round = (other.extent + g->extent - 1) / g->extent * g->extent;
         if (added)
-            lp_layout_put(w, "%lld-", (long long)((other.extent + g->extent - 1) / g->extent * g->extent));
+            lp_layout_put(w, "%lld-", (long long)round);
         lp_layout_put(w, bracket ? "(" : "");
         put_unswizzled(w, s, &other);
         lp_layout_put(w, bracket ? ")" : "");

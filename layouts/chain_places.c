@@ -128,7 +128,7 @@ static void turn_back(const lp_chain_form *form, int32_t p, int64_t *step, int64
 bool lp_chain_origin(const lp_chain_form *form, int64_t off, int64_t *index)
 {
     const lp_chain *const c = &form->chain;
-    int64_t step[LP_CHAIN_AXES] = {0}, digit[LP_CHAIN_AXES];
+    int64_t step[LP_CHAIN_AXES] = {0}, digit[LP_CHAIN_AXES] = {0};
     int32_t p;
     if (!read_steps(form, off, &p, step))
         return false;
