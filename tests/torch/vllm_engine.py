@@ -67,7 +67,7 @@ def logged():
         def emit(self, record):
             lines.append(record.getMessage())
 
-    log, handler = logging.getLogger("loadplan"), Keep()
+    log, handler = logging.getLogger("vllm.loadplan"), Keep()
     before = log.level
     log.addHandler(handler)
     log.setLevel(logging.INFO)

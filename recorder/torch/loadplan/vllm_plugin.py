@@ -31,7 +31,7 @@ from ._record import record
 from ._session import Plan
 from ._trace import Trace, set_digest
 
-_log = logging.getLogger("loadplan")
+_log = logging.getLogger("vllm.loadplan")  # what vLLM shows and formats
 _LOADED = "_loadplan_loaded"  # the attribute of a model that says what a reload starts from
 
 

@@ -30,7 +30,7 @@ from ._library import LoadplanError, check, lib
 from ._session import Plan, Session
 from .vllm_reload import Staged
 
-_log = logging.getLogger("loadplan")
+_log = logging.getLogger("vllm.loadplan")
 
 
 @dataclasses.dataclass
