@@ -193,9 +193,9 @@ const lp_chain_known *lp_chain_known_at(int32_t index)
 const lp_chain_known *lp_chain_known_find(const char *id)
 {
     for (int32_t i = 0; i < lp_chain_known_count(); i++) {
-        const lp_chain_known *const known = lp_chain_known_at(i);
-        if (known != NULL && strcmp(known->id, id) == 0)
-            return known;
+        const lp_chain_known *const one = lp_chain_known_at(i);
+        if (one != NULL && strcmp(one->id, id) == 0)
+            return one;
     }
     return NULL;
 }
