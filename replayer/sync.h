@@ -30,7 +30,7 @@ typedef struct lp_transfer {
     bool is_send;
     bool is_host;   /* data is host memory, also where the transport's own is not: for what is small */
     bool is_behind; /* may wait until those before it in the list are done: it would share their link */
-    void *data;   /* not written by sends */
+    void *data;     /* not written by sends */
     int64_t bytes;
 } lp_transfer;
 
@@ -239,11 +239,10 @@ typedef struct lp_cold_world_report {
  * and sees the same checkpoint. Six buckets of memory a rank.
  * A plan that is bound to a device goes over a transport of lp_transport_nccl through the same one: what is shared is
  * read by sixteen threads into pinned memory, uploaded, and exchanged from device to device; four buckets of pinned and
- * four to seven of device memory a rank, and the plan's staging for names that came in part: two for each rank. Where
- * no rank needs what another one reads, each loads by the pipeline of single ranks: 128 MiB of pinned memory, 1 GiB of
- * device memory.
- * LP_E_UNSUPPORTED: NCCL for a plan of host memory, or of another device. Errors and promises as of epochs. options and
- * rates may be NULL. */
+ * four to seven of device memory a rank, of 32 MiB at most, and the plan's staging for names that came in part: two for
+ * each rank. Where no rank needs what another one reads, each loads by the pipeline of single ranks: 128 MiB of pinned
+ * memory, 1 GiB of device memory. LP_E_UNSUPPORTED: NCCL for a plan of host memory, or of another device. Errors and
+ * promises as of epochs. options and rates may be NULL. */
 LP_API lp_status lp_sync_cold(lp_sync *s, lp_plan *plan, const lp_checkpoint *checkpoint,
                               const lp_session_options *options, const lp_cold_rates *rates,
                               lp_cold_world_report *report, lp_error *err);
