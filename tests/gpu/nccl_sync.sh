@@ -8,8 +8,9 @@
 # delta of GIB GiB (20) from device memory to live tensors, beside bare ncclSend and ncclRecv in the same run; a bar that
 # is missed fails. Each step says what it did and how long it took, and the ones after a wrong one are still taken.
 # Environment: PARTS, some of "right several epochs killed wrong late fast" (all; several: two senders to two receivers, on four
-# GPUs where it is neither over sockets nor on one); MODES, some of "packed sliced delta" (all), for right, several and epochs;
-# STEP, seconds that a step may take (60); KILLS, how often each side is killed at random moments, which SEED (a number) draws;
+# GPUs where it is neither over sockets nor on one); MODES, some of "packed sliced delta" (all), for right, several and epochs, and
+# the first one for killed; STEP, seconds that a step may take (60); KILLS, how often each side is killed at random moments, which
+# SEED (a number) draws;
 # FLIP, the library made of nccl_flip.c (a damaged message is tried where it is given); ONE, not empty: both sides on one GPU,
 # over the library made of nccl_one.c in the place of NCCL.
 # Exit code 77: there are too few GPUs, or no NCCL.
@@ -260,7 +261,7 @@ killed_receiver() {
     meet
     rm -f folders stop
     mkfifo folders
-    "$loadplan" send x.lpt --from - --gpu 0 --retries 9 --bucket 64KiB "${where[@]}" <folders >send.log 2>&1 &
+    "$loadplan" send x.lpt --from - --gpu 0 --mode "${modes[0]}" --retries 9 --bucket 64KiB "${where[@]}" <folders >send.log 2>&1 &
     sender=$!
     exec 3>folders
     feed >&3 &
@@ -286,7 +287,8 @@ killed_sender() {
         rm -rf got
         recv x.lpt --into got "${server[@]}" --gpu "$far" --epochs 0 "${where[@]}" &
         receiver=$!
-        yes ck1 | "$loadplan" send x.lpt --from - --gpu 0 --bucket 64KiB "${where[@]}" >send.log 2>&1 &
+        yes ck1 | "$loadplan" send x.lpt --from - --gpu 0 --mode "${modes[0]}" --bucket 64KiB "${where[@]}" \
+            >send.log 2>&1 &
         sender=$!
         until_true [ -e got/rank-00000.safetensors ] || status=1
         sleep "0.$((RANDOM % 300 + 100))"
