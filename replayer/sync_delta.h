@@ -106,6 +106,12 @@ void lp_delta_turns_close(lp_delta_turns *t); /* also after an open that failed 
 /* The sender of the next frame; -1: none has one. */
 int32_t lp_delta_turn(lp_delta_turns *t);
 
+/* ---- sync_delta_compare.c: senders whose weights the host reads ---- */
+
+/* peers 0: the shadow alone is brought up to date. */
+lp_status lp_delta_send_from_host(lp_sync *s, const lp_sync_source *source, const int32_t *peer, int32_t peers,
+                                  lp_error *err);
+
 /* ---- sync_delta_shadow.c, sync_delta_out.c: senders whose weights and shadow lie on a device ---- */
 
 /* The shadow of s->shadow->share on the device. */
