@@ -1,126 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who gives which bytes to whom: the sender that this receiver has asked the least of so far, in stretches, beginning
  * with another sender at each receiver so that the load spreads over all. */
-#include "replayer/sync_schedule.h"
+#include "replayer/sync_holdings.h"
 
 /* How much is asked of one sender before another one may be chosen. */
 enum { STRETCH = 4 << 20, LINE = 64 };
-
-/* Senders with equal pieces of a name. */
-typedef struct holder_class {
-    lp_piece *piece;
-    int64_t pieces;
-    lp_ranges ranges; /* the same, run by run; made when it is needed */
-    uint64_t hash;
-    int32_t *member;
-    int64_t members, capacity;
-    int64_t next; /* class of the same name, or -1 */
-} holder_class;
-
-struct lp_holdings {
-    const lp_alloc *alloc;
-    const lp_checkpoint *catalogue;
-    int32_t senders;
-    holder_class *class_;
-    int64_t classes, capacity;
-    int64_t *first; /* class by name, or -1 */
-};
-
-lp_status lp_holdings_new(lp_holdings **out, const lp_checkpoint *catalogue, int32_t senders, const lp_alloc *alloc,
-                          lp_error *err)
-{
-    const int64_t names = lp_checkpoint_count(catalogue);
-    lp_holdings *h = lp_allocate_zero(alloc, sizeof *h);
-    if (h == NULL)
-        return lp_fail_memory(err);
-    *h = (lp_holdings){.alloc = alloc, .catalogue = catalogue, .senders = senders};
-    h->first = lp_allocate(alloc, ((size_t)names + 1) * sizeof *h->first);
-    if (h->first == NULL) {
-        lp_holdings_free(h);
-        return lp_fail_memory(err);
-    }
-    for (int64_t i = 0; i < names; i++)
-        h->first[i] = -1;
-    *out = h;
-    return LP_OK;
-}
-
-void lp_holdings_free(lp_holdings *h)
-{
-    if (h == NULL)
-        return;
-    for (int64_t i = 0; i < h->classes; i++) {
-        lp_ranges_free(&h->class_[i].ranges);
-        lp_release(h->alloc, h->class_[i].piece);
-        lp_release(h->alloc, h->class_[i].member);
-    }
-    lp_release(h->alloc, h->class_);
-    lp_release(h->alloc, h->first);
-    lp_release(h->alloc, h);
-}
-
-/* Field by field: a struct may have gaps. */
-static bool same_pieces(const lp_piece *a, const lp_piece *b, int64_t count)
-{
-    for (int64_t i = 0; i < count; i++)
-        if (a[i].lo != b[i].lo || a[i].run != b[i].run || a[i].stride != b[i].stride || a[i].count != b[i].count)
-            return false;
-    return true;
-}
-
-static uint64_t hash_pieces(const lp_piece *p, int64_t count)
-{
-    uint64_t hash = (uint64_t)count;
-    for (int64_t i = 0; i < count; i++) {
-        const int64_t field[4] = {p[i].lo, p[i].run, p[i].stride, p[i].count};
-        hash = hash * 0x9e3779b97f4a7c15u + lp_hash(field, sizeof field);
-    }
-    return hash;
-}
-
-static lp_status add_member(lp_holdings *h, holder_class *c, int32_t sender, lp_error *err)
-{
-    void *items = c->member;
-    if (!lp_grow(h->alloc, &items, &c->capacity, c->members + 1, sizeof *c->member))
-        return lp_fail_memory(err);
-    c->member = items;
-    c->member[c->members++] = sender;
-    return LP_OK;
-}
-
-lp_status lp_holdings_add(lp_holdings *h, int32_t sender, uint32_t name, const lp_piece *piece, int64_t count,
-                          lp_error *err)
-{
-    const uint64_t hash = hash_pieces(piece, count);
-    if (count == 0)
-        return LP_OK;
-    for (int64_t i = h->first[name]; i >= 0; i = h->class_[i].next)
-        if (h->class_[i].hash == hash && h->class_[i].pieces == count && same_pieces(h->class_[i].piece, piece, count))
-            return add_member(h, &h->class_[i], sender, err);
-    void *items = h->class_;
-    if (!lp_grow(h->alloc, &items, &h->capacity, h->classes + 1, sizeof *h->class_))
-        return lp_fail_memory(err);
-    h->class_ = items;
-    holder_class *c = &h->class_[h->classes];
-    *c = (holder_class){.hash = hash, .next = h->first[name], .pieces = count};
-    lp_ranges_init(&c->ranges, h->alloc);
-    c->piece = lp_allocate(h->alloc, (size_t)count * sizeof *c->piece);
-    if (c->piece == NULL)
-        return lp_fail_memory(err);
-    memcpy(c->piece, piece, (size_t)count * sizeof *c->piece);
-    h->first[name] = h->classes++;
-    return add_member(h, c, sender, err);
-}
-
-lp_status lp_holdings_add_all(lp_holdings *h, int32_t sender, lp_error *err)
-{
-    for (int64_t i = 0; i < lp_checkpoint_count(h->catalogue); i++) {
-        const int64_t bytes = lp_checkpoint_at(h->catalogue, i)->bytes;
-        const lp_piece all = {.name = (uint32_t)i, .run = bytes, .count = 1};
-        LP_TRY(lp_holdings_add(h, sender, (uint32_t)i, &all, bytes > 0, err));
-    }
-    return LP_OK;
-}
 
 /* ---- requests ---- */
 
@@ -168,7 +52,7 @@ static int32_t distance(const lp_requests *r, int32_t sender)
     return d < 0 ? d + r->senders : d;
 }
 
-static int32_t least_asked(const lp_requests *r, const holder_class *c)
+static int32_t least_asked(const lp_requests *r, const lp_holder_class *c)
 {
     int32_t best = c->member[0];
     for (int64_t i = 1; i < c->members; i++) {
@@ -188,7 +72,7 @@ typedef struct sweep {
 } sweep;
 
 /* The sender of a class that would be asked, and whether it is in use. */
-static void consider(lp_requests *r, const holder_class *c, int64_t number)
+static void consider(lp_requests *r, const lp_holder_class *c, int64_t number)
 {
     if (r->allowed[number] > 0)
         return;
@@ -212,7 +96,7 @@ static bool is_better(const lp_requests *r, int64_t number, int64_t best)
 
 /* ---- run by run ---- */
 
-static lp_status expand_class(holder_class *c, lp_error *err)
+static lp_status expand_class(lp_holder_class *c, lp_error *err)
 {
     if (c->ranges.count > 0)
         return LP_OK;
@@ -230,7 +114,7 @@ static lp_status choose_at(sweep *w, int64_t x, int64_t *best, int64_t *end, lp_
     int64_t number = 0;
     *best = -1;
     for (int64_t i = w->h->first[w->name]; i >= 0; i = w->h->class_[i].next, number++) {
-        holder_class *c = &w->h->class_[i];
+        lp_holder_class *c = &w->h->class_[i];
         int64_t *at = &r->cursor[number];
         LP_TRY(expand_class(c, err));
         while (*at < c->ranges.count && c->ranges.item[*at].hi <= x)
@@ -271,7 +155,7 @@ static lp_status take_range(sweep *w, int64_t lo, int64_t hi, lp_error *err)
 
 /* ---- pieces as they are: where the runs of a piece lie in those of one class, step for step ---- */
 
-static bool contains(const holder_class *c, const lp_piece *p)
+static bool contains(const lp_holder_class *c, const lp_piece *p)
 {
     const int64_t end = p->lo + (p->count - 1) * p->stride + p->run;
     for (int64_t i = 0; i < c->pieces; i++) {
@@ -294,7 +178,7 @@ static int64_t choose_whole(sweep *w, const lp_piece *p)
 {
     int64_t best = -1, number = 0;
     for (int64_t i = w->h->first[w->name]; i >= 0; i = w->h->class_[i].next, number++) {
-        const holder_class *c = &w->h->class_[i];
+        const lp_holder_class *c = &w->h->class_[i];
         if (!contains(c, p))
             continue;
         consider(w->r, c, number);
