@@ -41,6 +41,7 @@ typedef struct member {
     int rank;
     gpu device, other; /* of messages; of the plan, where that is apart */
     lp_transport local, transport;
+    const void *socket;        /* local.context: the others look for it while this rank closes */
     lp_destinations *host;     /* what the memory looks like */
     lp_destination_memory *on; /* the same on the device */
     int64_t count;
@@ -60,7 +61,7 @@ static lp_status (*plain_gather)(void *context, const void *mine, int64_t bytes,
 static inline member *member_of(const void *local)
 {
     member *m = &members[0];
-    while (m->local.context != local)
+    while (m->socket != local)
         m++;
     return m;
 }
@@ -280,6 +281,7 @@ static inline void run_members(const world *w)
     assert_ok(lp_transport_local(local, size, w->senders, 0, NULL, ERR));
     for (int i = 0; i < size; i++) {
         members[i].local = local[i];
+        members[i].socket = local[i].context;
         plain_gather = local[i].gather;
         plain_wait = local[i].wait;
         members[i].local.gather = count_gather;
