@@ -140,7 +140,7 @@ static lp_status enter(lp_device_plan *d, lp_handle handle, const void *data, ui
         return lp_fail(err, LP_E_REFUSED, "the loader's own code must load '%s'", name);
     if (d->base_of[e] != NULL)
         return lp_fail(err, LP_E_DUPLICATE, "'%s' is pushed twice", name);
-    if (data == NULL && entry->reads)
+    if (data == NULL && lp_device_plan_reads(d->plan, entry))
         return lp_fail(err, LP_E_ARGUMENT, "'%s' has no address", name);
     d->base_of[e] = data != NULL ? data : NO_BYTES;
     *entered = e;

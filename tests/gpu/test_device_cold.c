@@ -33,7 +33,7 @@ static void test_loads(void **state)
             assert_ok(&b.w, cold_try(&b, &d, &options[i], &r, &b.w.err));
             CUDA(cudaMemGetInfo(&after, &total));
             assert_true(round == 0 || before == after);
-            assert_int_equal(r.derives_run, 3);
+            assert_int_equal(r.derives_run, 4);
             assert_true(r.device_bytes > 0);
         }
     lp_cuda_device_close(&d);

@@ -142,7 +142,8 @@ static inline void cold_world(world *w)
     const int cast = add_source(w, "e.cast", LP_BF16, 5, 3), fill = add_source(w, "f.only_fills", LP_F32, 1, 9);
     const int other = add_source(w, "a.other_rank", LP_U8, 100, 1), odd = add_source(w, "g.odd", LP_U8, 7, 33);
     const int staged = add_source(w, "h.staged", LP_F32, 3, 4), both = add_source(w, "i.both", LP_F32, 3, 4);
-    const int tied = add_source(w, "j.tied", LP_U8, 90, 1000);
+    const int tied = add_source(w, "j.tied", LP_U8, 90, 1000),
+              apart = add_source(w, "k.fills_and_derives", LP_F32, 2, 5);
     (void)other;
     add_copy(w, big, add_dest(w, "big", LP_BF16, 1500, 2048, 0, "g"), 0, 1500, 0);
     const int left = add_dest(w, "columns", LP_U8, 3000, 1024, 0, "g"),
@@ -169,6 +170,8 @@ static inline void cold_world(world *w)
     add_copy(w, both, sum, 0, 3, 0);
     w->derive[w->nderive++] = (derive){DERIVE_NEG_EXP, add_dest(w, "exp", LP_F32, 3, 4, 4, "g"), -1, staged};
     w->derive[w->nderive++] = (derive){DERIVE_ADD, add_dest(w, "sum", LP_F32, 3, 4, 0, "g"), sum, staged};
+    add_fill(w, apart, add_dest(w, "beside", LP_F32, 2, 2, 0, "g"), 0, 2, 0x3f000000);
+    w->derive[w->nderive++] = (derive){DERIVE_NEG_EXP, add_dest(w, "apart", LP_F32, 2, 5, 0, "g"), -1, apart};
     w->derive[w->nderive++] = (derive){DERIVE_MAX, add_dest(w, "most", LP_F32, 1, 1, 0, "g"), sum, -1};
     build_world(w, NULL);
 }
