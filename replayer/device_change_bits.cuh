@@ -182,6 +182,7 @@ template <int E> __device__ uint64_t count(slot *x, uint64_t *warp_count)
     }
     if (threadIdx.x % 32 == 0)
         x->before[warp] = before;
+    __syncwarp(); /* all lanes read it when the record is written */
     return total;
 }
 
