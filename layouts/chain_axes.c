@@ -68,6 +68,7 @@ static lp_status name_axes(lp_chain *c, const lp_chain_pieces *list, int ndim, i
             place->swizzle |= (list->piece[i].swizzle >> j & 1) << axis_of[j];
             place->plus |= (list->piece[i].plus >> j & 1) << axis_of[j];
             place->minus |= (list->piece[i].minus >> j & 1) << axis_of[j];
+            place->flip |= (list->piece[i].flip >> j & 1) << axis_of[j];
         }
     }
     part->axes = c->axes;
@@ -82,7 +83,7 @@ static void close_blocks(lp_chain *c, const lp_chain_pieces *list, const int32_t
     for (int32_t i = 0; i < list->count; i++)
         turning |= list->piece[i].swizzle;
     for (int32_t i = 0; i < list->count; i++)
-        if (list->piece[i].swizzle != 0 || (list->piece[i].plus | list->piece[i].minus) != 0 ||
+        if (list->piece[i].swizzle != 0 || (list->piece[i].plus | list->piece[i].minus | list->piece[i].flip) != 0 ||
             (turning >> i & 1) != 0 || list->piece[i].list_end > 0)
             c->axis[axis_of[i]].extent = list->piece[i].extent;
 }

@@ -36,6 +36,7 @@ static void stack_part(lp_chain_part *part, int32_t out_ndim)
         part->memory[i].swizzle <<= 1;
         part->memory[i].plus <<= 1;
         part->memory[i].minus <<= 1;
+        part->memory[i].flip <<= 1;
     }
     for (int32_t d = out_ndim + 1; d > 0; d--)
         part->out_first[d] = (int8_t)(part->out_first[d - 1] + 1);

@@ -32,7 +32,7 @@ static uint64_t rotating(const lp_chain_digits *list)
 {
     uint64_t all = 0;
     for (int32_t i = 0; i < list->count; i++) {
-        const uint64_t turns = list->digit[i].plus | list->digit[i].minus;
+        const uint64_t turns = list->digit[i].plus | list->digit[i].minus | list->digit[i].flip;
         all |= turns | (uint64_t)(turns != 0) << i;
     }
     return all;
@@ -129,6 +129,7 @@ static void join(const lp_chain_digits *list, int ndim, const int64_t *shape, lp
             digit->swizzle |= (list->digit[i].swizzle >> j & 1) << now[j];
             digit->plus |= (list->digit[i].plus >> j & 1) << now[j];
             digit->minus |= (list->digit[i].minus >> j & 1) << now[j];
+            digit->flip |= (list->digit[i].flip >> j & 1) << now[j];
         }
 }
 
@@ -178,6 +179,7 @@ static lp_status cut_digits(lp_chain_pieces *out, const lp_chain_digits *list, i
             piece->swizzle |= swizzles(list, i, j) ? bit : 0;
             piece->plus |= (list->digit[i].plus >> j & 1) != 0 ? bit : 0;
             piece->minus |= (list->digit[i].minus >> j & 1) != 0 ? bit : 0;
+            piece->flip |= (list->digit[i].flip >> j & 1) != 0 ? bit : 0;
         }
     return LP_OK;
 }

@@ -12,6 +12,7 @@ typedef struct lp_chain_digit {
     int64_t below;        /* places from a step to the next; 0: as many as the digits inside it make */
     uint64_t swizzle;     /* digits whose places are exclusive-or'ed onto this one; all of them have 2 steps */
     uint64_t plus, minus; /* digits that are added to this one or taken from it in the source, round and round */
+    uint64_t flip;        /* digits that have this one run the other way where their sum is odd */
     int16_t list_end;     /* steps in the order list[list_end - extent .. list_end - 1]; 0: one after the other */
 } lp_chain_digit;
 
@@ -28,6 +29,7 @@ typedef struct lp_chain_recording {
     const int64_t *place;
     int64_t count;
     int64_t looked; /* places that were looked at, in all passes together */
+    bool plain;     /* chains that turn axes are of no use */
 } lp_chain_recording;
 
 /* That it has as many places as the shape, and nothing but elements of it. Errors as lp_chain_identify. */
@@ -63,7 +65,7 @@ typedef struct lp_chain_piece_of {
     int64_t extent, stride, below; /* stride: of the source index */
     int32_t dim;
     bool backwards;
-    uint32_t swizzle, plus, minus; /* pieces */
+    uint32_t swizzle, plus, minus, flip; /* pieces */
     int16_t list_end;
 } lp_chain_piece_of;
 

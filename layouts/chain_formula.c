@@ -99,29 +99,42 @@ static void put_source_digit(lp_layout_writer *w, const lp_formula *s, int32_t d
         lp_layout_put(w, "%%%lld", (long long)g->extent);
 }
 
-/* The step that a digit stands at: "k/16%8 ^ n%8", "(k%8 + n%8)%8", "s.index(k%8)". */
-static void put_step(lp_layout_writer *w, const lp_formula *s, int32_t d, const lp_formula_digit *g, bool outermost)
+/* Digits that turn g, each behind its sign: " ^ n%8". */
+static void put_turns(lp_layout_writer *w, const lp_formula *s, const lp_formula_digit *g)
 {
-    const lp_chain *const c = &s->form->chain;
-    const uint32_t turns = lp_chain_turns(g->place);
-    const bool rotated = turns != 0 && g->place->swizzle == 0;
-    if (g->backwards)
-        lp_layout_put(w, turns != 0 ? "%lld-(" : "%lld-", (long long)(g->extent - 1));
-    if (g->listed)
-        lp_layout_put(w, "%s.index(", c->axis[g->axis].name);
-    lp_layout_put(w, rotated ? "(" : "");
-    put_source_digit(w, s, d, g, outermost);
-    for (int32_t a = 0; a < c->axes; a++) {
+    for (int32_t a = 0; a < s->form->chain.axes; a++) {
         int32_t dim;
-        if ((turns >> a & 1) == 0)
+        if ((lp_chain_turns(g->place) >> a & 1) == 0)
             continue;
         const lp_formula_digit other = lp_formula_digit_of(s, a, &dim);
-        lp_layout_put(w, " %c ", lp_chain_turn_sign(g->place, a));
+        const char sign = lp_chain_turn_sign(g->place, a);
+        lp_layout_put(w, " %c ", sign == '~' ? '+' : sign);
         put_source_digit(w, s, dim, &other, false);
     }
+}
+
+/* The step that a digit stands at: "k/16%8 ^ n%8", "(k%8 + n%8)%8", "s.index(k%8)", "k%6 + (5-2*(k%6))*((0 + n%2)%2)".
+ */
+static void put_step(lp_layout_writer *w, const lp_formula *s, int32_t d, const lp_formula_digit *g, bool outermost)
+{
+    const bool turned = lp_chain_turns(g->place) != 0, flipped = g->place->flip != 0;
+    const bool rotated = (g->place->plus | g->place->minus) != 0;
+    if (g->backwards)
+        lp_layout_put(w, turned ? "%lld-(" : "%lld-", (long long)(g->extent - 1));
+    if (g->listed)
+        lp_layout_put(w, "%s.index(", s->form->chain.axis[g->axis].name);
+    lp_layout_put(w, rotated ? "(" : "");
+    put_source_digit(w, s, d, g, outermost);
+    if (flipped) {
+        lp_layout_put(w, " + (%lld-2*(", (long long)(g->extent - 1));
+        put_source_digit(w, s, d, g, outermost);
+        lp_layout_put(w, "))*((0");
+    }
+    put_turns(w, s, g);
     if (rotated)
         lp_layout_put(w, ")%%%lld", (long long)g->extent);
-    lp_layout_put(w, g->listed || (g->backwards && turns != 0) ? ")" : "");
+    lp_layout_put(w, flipped ? ")%%2)" : "");
+    lp_layout_put(w, g->listed || (g->backwards && turned) ? ")" : "");
 }
 
 static void put_forward(lp_layout_writer *w, const lp_formula *s)

@@ -81,28 +81,49 @@ static void put_unswizzled(lp_layout_writer *w, const lp_formula *s, const lp_fo
     }
 }
 
+/* The source digit of an axis that turns others. */
+static void put_turning(lp_layout_writer *w, const lp_formula *s, int32_t axis)
+{
+    int32_t dim;
+    const lp_formula_digit other = lp_formula_digit_of(s, axis, &dim);
+    const bool bracket = other.backwards || other.place->swizzle != 0;
+    lp_layout_put(w, bracket ? "(" : "");
+    put_unswizzled(w, s, &other);
+    lp_layout_put(w, bracket ? ")" : "");
+}
+
 /* "(off%8 + 8-off/8%8)%8": a multiple of its steps is added where something is taken away. */
 static void put_unrotated(lp_layout_writer *w, const lp_formula *s, const lp_formula_digit *g)
 {
-    const lp_chain *const c = &s->form->chain;
     lp_layout_put(w, "(");
     put_place_digit(w, s, g);
-    for (int32_t a = 0; a < c->axes; a++) {
-        int32_t dim;
+    for (int32_t a = 0; a < s->form->chain.axes; a++) {
+        const int64_t round = (s->form->chain.axis[a].extent + g->extent - 1) / g->extent * g->extent;
         if ((lp_chain_turns(g->place) >> a & 1) == 0)
             continue;
-        const lp_formula_digit other = lp_formula_digit_of(s, a, &dim);
-        const bool added = (g->place->plus >> a & 1) != 0;
-        const bool bracket = other.backwards || other.place->swizzle != 0;
         lp_layout_put(w, " + ");
-        const int64_t round = (other.extent + g->extent - 1) / g->extent * g->extent;
-        if (added)
+        if ((g->place->plus >> a & 1) != 0)
             lp_layout_put(w, "%lld-", (long long)round);
-        lp_layout_put(w, bracket ? "(" : "");
-        put_unswizzled(w, s, &other);
-        lp_layout_put(w, bracket ? ")" : "");
+        put_turning(w, s, a);
     }
     lp_layout_put(w, ")%%%lld", (long long)g->extent);
+}
+
+/* "(off%6 + (5-2*(off%6))*((0 + off/6%2)%2))": the other end where the digits that turn it are odd. */
+static void put_unflipped(lp_layout_writer *w, const lp_formula *s, const lp_formula_digit *g)
+{
+    lp_layout_put(w, "(");
+    put_place_digit(w, s, g);
+    lp_layout_put(w, " + (%lld-2*(", (long long)(g->extent - 1));
+    put_place_digit(w, s, g);
+    lp_layout_put(w, "))*((0");
+    for (int32_t a = 0; a < s->form->chain.axes; a++) {
+        if ((g->place->flip >> a & 1) == 0)
+            continue;
+        lp_layout_put(w, " + ");
+        put_turning(w, s, a);
+    }
+    lp_layout_put(w, ")%%2))");
 }
 
 static void put_inverse(lp_layout_writer *w, const lp_formula *s)
@@ -119,12 +140,14 @@ static void put_inverse(lp_layout_writer *w, const lp_formula *s)
             lp_layout_put(w, "%lld", (long long)first);
         for (int32_t i = 0; i < count; i++) {
             const lp_formula_digit *const g = &digits[i];
-            const bool rotated = (g->place->plus | g->place->minus) != 0;
-            const bool bracket = !g->listed && !rotated && (g->below != 1 || g->backwards || g->place->swizzle != 0);
+            const bool late = lp_chain_late_turns(g->place) != 0;
+            const bool bracket = !g->listed && !late && (g->below != 1 || g->backwards || g->place->swizzle != 0);
             lp_layout_put(w, i == 0 && first == 0 ? "" : " + ");
             lp_formula_put_factor(w, g->below);
             lp_layout_put(w, bracket ? "(" : "");
-            if (rotated)
+            if (g->place->flip != 0)
+                put_unflipped(w, s, g);
+            else if (late)
                 put_unrotated(w, s, g);
             else
                 put_unswizzled(w, s, g);

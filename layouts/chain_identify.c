@@ -263,10 +263,11 @@ lp_status lp_chain_identify_in(lp_chain *out, lp_chain_recording *r, int ndim, c
     bool found = false;
     if (at < 0) {
         at = first_unlike(r, &list);
-        found = at < 0 || find_swizzles(&list, r);
+        found = at < 0 || (!r->plain && find_swizzles(&list, r));
     }
-    if (!found && !lp_chain_find_bits(&list, r, ndim, shape) && !lp_chain_find_rotations(&list, r) &&
-        !find_lists(&list, r))
+    if (!found && !r->plain)
+        found = lp_chain_find_bits(&list, r, ndim, shape) || lp_chain_find_rotations(&list, r);
+    if (!found && !find_lists(&list, r))
         return unlike(err, at, "the step changes");
     for (int32_t i = 0; i < list.count; i++)
         if (list.digit[i].step == 0)

@@ -2,16 +2,41 @@
 /* From text to a chain: the right side, axes as memory runs through them. */
 #include "layouts/chain_reader.h"
 
-/* The axes behind "a": "^b^c" or "+b-c" or nothing. */
+/* The list of axes that a sign behind "a" adds to; NULL: it is none. */
+static uint32_t *turns_of(lp_chain_place *place, char sign)
+{
+    switch (sign) {
+    case '^':
+        return &place->swizzle;
+    case '+':
+        return &place->plus;
+    case '-':
+        return &place->minus;
+    case '~':
+        return &place->flip;
+    default:
+        return NULL;
+    }
+}
+
+/* Whether a sign of one kind stands behind one of another: exclusive or, adding and running the other way do not mix.
+ */
+static bool mixes(const lp_chain_place *place, char sign)
+{
+    if (sign == '^')
+        return lp_chain_late_turns(place) != 0;
+    return place->swizzle != 0 || (sign == '~' ? (place->plus | place->minus) != 0 : place->flip != 0);
+}
+
+/* The axes behind "a": "^b^c", "+b-c", "~b", or nothing. */
 static lp_status read_turns(lp_chain_reader *r, lp_chain_place *place)
 {
-    for (char sign = r->text[r->at]; sign == '^' || sign == '+' || sign == '-'; sign = r->text[r->at]) {
+    for (char sign = r->text[r->at]; turns_of(place, sign) != NULL; sign = r->text[r->at]) {
         char name[LP_CHAIN_NAME];
-        uint32_t *const turns = sign == '^' ? &place->swizzle : sign == '+' ? &place->plus : &place->minus;
         if (place->list_end > 0)
             return lp_chain_wrong(r, r->at, "a turn of an axis with a list");
-        if (sign == '^' ? (place->plus | place->minus) != 0 : place->swizzle != 0)
-            return lp_chain_wrong(r, r->at, "a swizzle and a rotation of one axis");
+        if (mixes(place, sign))
+            return lp_chain_wrong(r, r->at, "turns of two kinds of one axis");
         if (r->turn_at < 0)
             r->turn_at = r->at;
         const int64_t at = ++r->at;
@@ -19,9 +44,9 @@ static lp_status read_turns(lp_chain_reader *r, lp_chain_place *place)
         const int32_t a = lp_chain_axis_named(r->chain, name);
         if (a < 0)
             return lp_chain_wrong(r, at, "an axis that does not stand on the left");
-        if (a == place->axis || ((place->swizzle | place->plus | place->minus) >> a & 1) != 0)
+        if (a == place->axis || (lp_chain_turns(place) >> a & 1) != 0)
             return lp_chain_wrong(r, at, "an axis that is there already");
-        *turns |= (uint32_t)1 << a;
+        *turns_of(place, sign) |= (uint32_t)1 << a;
     }
     return LP_OK;
 }
@@ -177,20 +202,20 @@ static lp_status read_group(lp_chain_reader *r)
     }
 }
 
-/* Axes turn others of their own part only; rotated ones turn none, so that their digits come last. */
+/* Axes turn others of their own part only; those that are rotated, or run both ways, turn none. */
 static lp_status check_turns(lp_chain_reader *r)
 {
     const lp_chain *const c = r->chain;
     for (int32_t p = 0; p < c->parts; p++) {
         const lp_chain_part *const part = &c->part[p];
-        uint32_t rotated = 0, turning = 0;
+        uint32_t late = 0, turning = 0;
         for (int32_t i = 0; i < part->axes; i++) {
             const lp_chain_place *const place = &part->memory[i];
-            turning |= place->swizzle | place->plus | place->minus;
-            if ((place->plus | place->minus) != 0)
-                rotated |= 1u << place->axis;
+            turning |= lp_chain_turns(place);
+            if (lp_chain_late_turns(place) != 0)
+                late |= 1u << place->axis;
         }
-        if ((turning & rotated) != 0)
+        if ((turning & late) != 0)
             return lp_chain_wrong(r, r->turn_at, "an axis that is turned by a rotated one");
         if ((turning & ~r->seen[p]) != 0)
             return lp_chain_wrong(r, r->turn_at, "an axis that is turned by one of another part");

@@ -9,16 +9,19 @@ int64_t lp_chain_step_at(const lp_chain_form *form, const lp_chain_place *place,
     int64_t value = digit[place->axis];
     if (place->list_end > 0)
         return form->where[place->list_end - extent + value];
+    bool odd = false;
     uint32_t others = lp_chain_turns(place);
     for (int32_t a = 0; others != 0; others >>= 1, a++) {
         if ((others & 1) == 0)
             continue;
         if ((place->swizzle >> a & 1) != 0)
             value ^= digit[a];
+        else if ((place->flip >> a & 1) != 0)
+            odd ^= digit[a] % 2 != 0;
         else
             value = lp_chain_rotated(value, (place->plus >> a & 1) != 0 ? digit[a] : -digit[a], extent);
     }
-    return place->backwards ? extent - 1 - value : value;
+    return place->backwards != odd ? extent - 1 - value : value;
 }
 
 int32_t lp_chain_part_at(const lp_chain_form *form, const int64_t *index)
@@ -85,7 +88,7 @@ static bool read_steps(const lp_chain_form *form, int64_t off, int32_t *part_ind
     return true;
 }
 
-/* The digit of an axis that is not rotated; `step` has been turned back where axes run backwards or have a list. */
+/* The digit of an axis before late turns; `step` has been turned back where axes run backwards or have a list. */
 static int64_t digit_at(const lp_chain_form *form, int32_t p, const lp_chain_place *place, const int64_t *step)
 {
     int64_t digit = 0;
@@ -98,7 +101,7 @@ static int64_t digit_at(const lp_chain_form *form, int32_t p, const lp_chain_pla
     return digit;
 }
 
-/* The digits of all axes from the steps that they stand at: rotated ones last, since the others turn them. */
+/* The digits of all axes from the steps that they stand at: those that are turned late last. */
 static void turn_back(const lp_chain_form *form, int32_t p, int64_t *step, int64_t *digit)
 {
     const lp_chain *const c = &form->chain;
@@ -116,12 +119,17 @@ static void turn_back(const lp_chain_form *form, int32_t p, int64_t *step, int64
         digit[part->memory[i].axis] = digit_at(form, p, &part->memory[i], step);
     for (int32_t i = 0; i < part->axes; i++) {
         const lp_chain_place *const place = &part->memory[i];
-        uint32_t others = place->plus | place->minus;
-        for (int32_t a = 0; others != 0; others >>= 1, a++)
-            if ((others & 1) != 0)
-                digit[place->axis] =
-                    lp_chain_rotated(digit[place->axis], (place->plus >> a & 1) != 0 ? -digit[a] : digit[a],
-                                     c->axis[place->axis].extent);
+        const int64_t extent = c->axis[place->axis].extent;
+        int64_t *const own = &digit[place->axis];
+        uint32_t others = lp_chain_late_turns(place);
+        for (int32_t a = 0; others != 0; others >>= 1, a++) {
+            if ((others & 1) == 0)
+                continue;
+            if ((place->flip >> a & 1) == 0)
+                *own = lp_chain_rotated(*own, (place->plus >> a & 1) != 0 ? -digit[a] : digit[a], extent);
+            else if (digit[a] % 2 != 0)
+                *own = extent - 1 - *own;
+        }
     }
 }
 

@@ -11,7 +11,7 @@
  */
 #include "layouts/chain_split.h"
 
-#define LOOKS_EACH 64                 /* times that each place is looked at, on average, before the search gives up, */
+#define LOOKS_EACH 56                 /* times that each place is looked at, on average, before the search gives up, */
 #define LOOKS_FREE ((int64_t)1 << 26) /* but this often in all at least */
 #define ALL_ENDS   512                /* indices of a dimension, each of which may end a part */
 
@@ -101,7 +101,7 @@ static bool is_part(lp_split_search *s, int64_t from, int64_t until, lp_split_pa
         const int64_t above = s->place[k] / (s->stride * s->shape[s->dim]);
         s->compact[count++] = s->place[k] - (above * (s->shape[s->dim] - until + from) + from) * s->stride;
     }
-    lp_chain_recording part = {.place = s->compact, .count = count};
+    lp_chain_recording part = {.place = s->compact, .count = count, .plain = true};
     const lp_status status = lp_chain_identify_in(&chain, &part, s->ndim, shape, NULL);
     s->looked += part.looked;
     return status == LP_OK && lp_chain_resolve(&form, &chain, shape, false, NULL) == LP_OK && take_axes(&form, out);

@@ -50,7 +50,11 @@ static void put_places(lp_layout_writer *w, const lp_chain *chain, const lp_chai
 
 char lp_chain_turn_sign(const lp_chain_place *place, int32_t axis)
 {
-    return (place->swizzle >> axis & 1) != 0 ? '^' : (place->plus >> axis & 1) != 0 ? '+' : '-';
+    if ((place->swizzle >> axis & 1) != 0)
+        return '^';
+    if ((place->flip >> axis & 1) != 0)
+        return '~';
+    return (place->plus >> axis & 1) != 0 ? '+' : '-';
 }
 
 size_t lp_chain_text(const lp_chain *chain, char *buffer, size_t buffer_bytes)

@@ -33,7 +33,7 @@ static uint32_t fixed_axes(const lp_chain_form *form, const lp_chain_part *part)
         const lp_chain_place *const place = &part->memory[i];
         const int32_t d = c->axis[place->axis].dim;
         fixed |= lp_chain_turns(place);
-        if (place->list_end > 0 || (place->plus | place->minus) != 0 ||
+        if (place->list_end > 0 || lp_chain_late_turns(place) != 0 ||
             (place->swizzle != 0 && form->padded[d] != form->shape[d]))
             fixed |= (uint32_t)1 << place->axis;
     }
@@ -132,7 +132,7 @@ static lp_status piece_region(const lp_chain_form *form, int32_t p, const ranges
             if ((place->swizzle >> b & 1) != 0)
                 mask ^= r->from[b];
         v->size[d] *= r->until[a] - r->from[a];
-        if (place->list_end > 0 || (place->plus | place->minus) != 0) {
+        if (place->list_end > 0 || lp_chain_late_turns(place) != 0) {
             v->offset_bits += lp_chain_step_at(form, place, r->from) * stride;
             continue;
         }

@@ -176,7 +176,9 @@ LP_API size_t lp_layout_inverse_text(const lp_layout *layout, const lp_layout_si
  * a single axis. Each dimension has at most one axis without an extent; it takes what remains. Right: the same axes,
  * from the outermost on; axes in brackets are one dimension of the result; '~' before an axis means that it runs
  * backwards, 'a^b' that the digit of b is exclusive-or'ed onto that of a (a swizzle), 'a+b' and 'a-b' that it is added
- * or taken away modulo the steps of a (a rotation), and 'a[2 0 1]' that its steps lie in this order. 'K=33' or
+ * or taken away modulo the steps of a (a rotation),
+ * 'a~b' that a runs the other way where the digit of b is odd (a snake), and 'a[2 0 1]' that its steps lie in this
+ * order. 'K=33' or
  * '(i k)=33' gives a dimension of the result room for 33 steps: what its axes do not fill are zeros.
  *
  *     N(r i=4) B P(d=2 | q=16) -> r B (i d | i q)
@@ -201,7 +203,8 @@ typedef struct lp_chain_place {
     int8_t axis;
     bool backwards;
     uint32_t swizzle;     /* bit a: the digit of axis a is exclusive-or'ed onto its own */
-    uint32_t plus, minus; /* bit a: that digit is added to its own, or taken from it; such an a is not rotated itself */
+    uint32_t plus, minus; /* bit a: that digit is added to its own, or taken from it, modulo its extent */
+    uint32_t flip;        /* bit a: it runs the other way where the digits of all such a make an odd sum */
     int16_t list_end; /* its steps in their order are chain->list[list_end - extent .. list_end - 1]; 0: as they are */
 } lp_chain_place;
 
@@ -317,8 +320,8 @@ LP_API lp_status lp_chain_identify(lp_chain *out, const int64_t *place, int64_t 
 
 /* The same, with bars where nothing else says it, and with padding where `count` is more than the elements of the
  * shape: then a place that holds none of them (-1, say) is padding, and the chain may have to be resolved with `pads`.
- * `alloc` (NULL: malloc) gives three more arrays of that size while the search lasts; it looks at each place 256 times
- * at most, on average, then it gives up. LP_E_UNSUPPORTED as above. */
+ * `alloc` (NULL: malloc) gives three more arrays of that size while the search lasts; it looks at each place some
+ * sixty times at most, then it gives up. LP_E_UNSUPPORTED as above. */
 LP_API lp_status lp_chain_identify_parts(lp_chain *out, const int64_t *place, int64_t count, int ndim,
                                          const int64_t *shape, const lp_alloc *alloc, lp_error *err);
 

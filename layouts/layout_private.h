@@ -84,13 +84,19 @@ extern const lp_chain_list lp_chains_of_codes, lp_chains_elsewhere; /* the rest 
 /* Index of the axis of that name, or -1. */
 int32_t lp_chain_axis_named(const lp_chain *chain, const char *name);
 
-/* How the axis turns the one that stands there: '^', '+' or '-'. */
+/* How the axis turns the one that stands there: '^', '+', '-' or '~'. */
 char lp_chain_turn_sign(const lp_chain_place *place, int32_t axis);
 
 /* The axes that turn the one that stands there. */
 static inline uint32_t lp_chain_turns(const lp_chain_place *place)
 {
-    return place->swizzle | place->plus | place->minus;
+    return place->swizzle | place->plus | place->minus | place->flip;
+}
+
+/* Those of them that are no exclusive or: an axis that they turn turns no other, so its digit comes last. */
+static inline uint32_t lp_chain_late_turns(const lp_chain_place *place)
+{
+    return place->plus | place->minus | place->flip;
 }
 
 /* A digit of 0 .. extent-1 moved by `by` steps either way, round and round. */

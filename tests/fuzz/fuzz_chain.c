@@ -45,7 +45,7 @@ static bool is_plain(const lp_chain *chain)
     bool plain = chain->parts == 1;
     for (int32_t i = 0; i < chain->part[0].axes; i++) {
         const lp_chain_place *const place = &chain->part[0].memory[i];
-        plain = plain && (place->swizzle | place->plus | place->minus) == 0;
+        plain = plain && (place->swizzle | place->plus | place->minus | place->flip) == 0;
     }
     return plain;
 }

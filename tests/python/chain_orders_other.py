@@ -49,6 +49,11 @@ def cannon_right(x):
     return np.array([np.roll(column, -j) for j, column in enumerate(x.T)]).T
 
 
+def zigzag(x, ranks):
+    chunks = np.split(x, 2 * ranks)
+    return np.concatenate([np.concatenate([chunks[r], chunks[2 * ranks - 1 - r]]) for r in range(ranks)])
+
+
 def with_room(x, units, room):
     return np.array([list(block) + [PADDING] * (room - units) for block in x.reshape(-1, units)])
 
@@ -113,6 +118,7 @@ ORDERS = {
     "morton_8x8": (morton, (24, 40)),
     "cannon_left": (cannon_left, (5, 5), (3, 7), (9, 4)),
     "cannon_right": (cannon_right, (5, 5), (3, 7), (9, 4)),
+    "zigzag_ring": (lambda x: zigzag(x, 5), {"w": 5}, (30, 3)),
     "tma_b4x16_p64": (lambda x: with_room(x, 16, 32), (96,)),
     "tma_b6x16_p32": (lambda x: with_room(x, 96, 128), (288,)),
     "tma_b6p2x16": (lambda x: with_room(x, 6, 8), (72,)),

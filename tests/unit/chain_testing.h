@@ -86,7 +86,7 @@ static inline void expect_places(const char *text, const int64_t *shape, const i
 }
 
 /* Turns axes of the only part of a chain by others where extents allow: swizzles by axes that come before in memory, so
- * that some can be swizzled by swizzled ones, and rotations by axes that are not rotated. */
+ * that some can be swizzled by swizzled ones, rotations, and axes that run both ways. */
 static inline void turn_at_random(lp_chain *c, uint32_t *seed)
 {
     lp_chain_part *const part = &c->part[0];
@@ -100,7 +100,8 @@ static inline void turn_at_random(lp_chain *c, uint32_t *seed)
         if (with <= extent && (extent & (extent - 1)) == 0) {
             place->swizzle = (uint32_t)1 << b;
         } else if ((turning >> place->axis & 1) == 0) {
-            *(formula_byte((*seed)++, 9) % 2 == 0 ? &place->plus : &place->minus) = (uint32_t)1 << b;
+            uint32_t *const turns[] = {&place->plus, &place->minus, &place->flip};
+            *turns[formula_byte((*seed)++, 9) % 3] = (uint32_t)1 << b;
             rotated |= (uint32_t)1 << place->axis;
         }
         turning |= (uint32_t)1 << b;

@@ -22,6 +22,8 @@ static void texts_come_back(void **state)
                                        "R(d | n d | d) -> (d | d | ~n d)",
                                        "a=4 b=4 c=4 -> a^b^c b^c c^a",
                                        "N=5 K=3 -> N K+N",
+                                       "T(h=2 w c=4) -> w~h h c",
+                                       "a=2 b=6 c=5 d=3 -> a (~b~a~c c) d",
                                        "a b=6 c=5 -> a (~c-a+b b)",
                                        "N(r i=8) K=32 -> (r i) K=33",
                                        "N(r i=4) P(d=2 | q=16) -> r (i d | i q)=80"};
@@ -85,6 +87,9 @@ static void wrong_texts_say_where(void **state)
                  {"a b -> a+b^b b", 10},
                  {"a b -> a+b-b b", 11},
                  {"a b -> a-a b", 9},
+                 {"a b -> a~b+b b", 10},
+                 {"a b -> a^b~b b", 10},
+                 {"a b c -> a~b b~c c", 10},
                  {"a b -> a- b", 9},
                  {"a b -> a[1 0]+b b", 13},
                  {"a b -> a=0 b", 9},
@@ -321,7 +326,7 @@ static void regions_follow_the_places(void **state)
         if (known->unit_bits < 8)
             continue;
         static const char *const needed[][3] = {
-            {"rope", "h"}, {"qkv_groups", "n", "d"}, {"qkv_from", "d"}, {"qkvz", "d", "v"}};
+            {"rope", "h"}, {"qkv_groups", "n", "d"}, {"qkv_from", "d"}, {"qkvz", "d", "v"}, {"zigzag", "w"}};
         for (size_t n = 0; n < sizeof needed / sizeof needed[0]; n++)
             for (size_t a = 1; a < 3 && strncmp(known->id, needed[n][0], strlen(needed[n][0])) == 0; a++)
                 if (needed[n][a] != NULL)
@@ -345,7 +350,7 @@ static void regions_follow_the_places(void **state)
         bool one = chain.parts == 1;
         for (int32_t k = 0; k < chain.part[0].axes; k++) {
             const lp_chain_place *const place = &chain.part[0].memory[k];
-            one = one && place->list_end == 0 && (place->swizzle | place->plus | place->minus) == 0;
+            one = one && place->list_end == 0 && (place->swizzle | place->plus | place->minus | place->flip) == 0;
         }
         assert_int_equal(lp_chain_region(&form, dtype, &region, NULL), one ? LP_OK : LP_E_UNSUPPORTED);
         if (!one)

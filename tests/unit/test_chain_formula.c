@@ -51,6 +51,11 @@ static void formulas_of_parts_and_swizzles(void **state)
     assert_string_equal(text, "off = 5*n + 60*(k/5) + (4-((k%5 + n%12 - k/5%2)%5))");
     lp_chain_inverse_text(&rotated, text, sizeof text);
     assert_string_equal(text, "n = off/5%12, k = 5*(off/60) + (4-off%5 + 15-off/5%12 + off/60)%5");
+    const lp_chain_form ring = resolved("T(h=2 w c=3) -> ~w~h h c", (const int64_t[]){30}, false);
+    lp_chain_forward_text(&ring, text, sizeof text);
+    assert_string_equal(text, "off = 3*(t/15) + 6*(4-(t/3%5 + (4-2*(t/3%5))*((0 + t/15%2)%2))) + (t%3)");
+    lp_chain_inverse_text(&ring, text, sizeof text);
+    assert_string_equal(text, "t = 15*(off/3%2) + 3*(4-off/6 + (4-2*(4-off/6))*((0 + off/3%2)%2)) + off%3");
     const lp_chain_form room = resolved("N K(b c=4) -> N=7 (b c)=10", (const int64_t[]){6, 8}, false);
     lp_chain_forward_text(&room, text, sizeof text);
     assert_string_equal(text, "off = 10*n + k");

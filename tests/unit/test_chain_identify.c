@@ -153,6 +153,9 @@ static void recorded_turns_are_named(void **state)
         {"N K(c k=5) -> c N k+N", {21, 20}, "N K(k0 k1=5) -> k0 N k1+N"},
         {"N K(c k=5) -> c N ~k+N", {21, 20}, "N K(k0 k1=5) -> k0 N ~k1+N"},
         {"N(r i=4) K(c k=6) -> r i c k-i", {12, 30}, "N(n0 n1=4) K(k0 k1=6) -> n0 n1 k0 k1-n1"},
+        {"N(r p=2) K -> r p K~p", {8, 7}, "N K=7 -> N K~N"},
+        {"N(h=2 w=6 c=4) K -> w~h h c K", {48, 5}, "N(n0 n1=6 n2=4) K -> n1~n0 n0 n2 K"},
+        {"N(w=6 h=2) K=5 -> w h ~K~h", {12, 5}, "N K=5 -> N ~K~N"},
         {"N=7 K=7 -> N K+N", {7, 7}, "N K=7 -> N K+N"},
         {"N(r i=4) K(j=3 c=5) -> r i j+r c-i", {12, 15}, "N(n0 n1=4) K(k0=3 k1=5) -> n0 (n1 k0+n0 k1-n1)"},
         {"N(r a=4 b=4) K=4 -> r a^b^K b^a K^a", {32, 4}, NULL}, /* no triangle: more than one text says it */
@@ -185,7 +188,7 @@ static void random_turns_are_found(void **state)
     (void)state;
     uint32_t seed = 1;
     int refused = 0, turned = 0, rotated = 0;
-    for (int round = 0; round < 3000; round++) {
+    for (int round = 0; round < 1500; round++) {
         int64_t shape[LP_CHAIN_DIMS];
         lp_chain chain = random_chain(&seed, shape, false), found;
         lp_chain_form form;
@@ -205,7 +208,7 @@ static void random_turns_are_found(void **state)
         free(place);
     }
     print_message("%d swizzled, %d rotated, %d refused\n", turned, rotated, refused);
-    assert_true(turned > 200 && rotated > 400 && refused < 1000);
+    assert_true(turned > 100 && rotated > 150 && refused < 500);
 }
 
 /* Matrices of bits of 4 to 12 bits: all of them are found. */
@@ -265,7 +268,7 @@ static void each_place_is_looked_at_a_few_times(void **state)
                  {"N(r a=8) K(b c=8 v=16) -> b r (a c^a v)", 3},
                  {"N K(c s=8) -> c N s[0 2 4 6 1 3 7 5]", 5},
                  {"R(g=4 n=8 d | g d | g d) K -> g (n d | d | d) K", 60},
-                 {NULL, 128}}; /* 64, and what the last attempt takes */
+                 {NULL, 120}}; /* 56, and what the last attempt takes */
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         for (int64_t rows = 640; rows <= 5120; rows *= 8) {
             const int64_t shape[2] = {rows, 256}, count = rows * 256;

@@ -150,6 +150,26 @@ static void places_of_rotations(void **state)
     check_both_ways(&form, "rotations");
 }
 
+/* Chunks of a sequence for ranks in a ring: each has one from the front and one from the back. And rows that run to and
+ * fro. */
+static void places_of_axes_that_run_both_ways(void **state)
+{
+    (void)state;
+    const lp_chain_form ring = resolved("T(h=2 w c=3) -> w~h (h c)", (const int64_t[]){30}, false);
+    for (int64_t rank = 0; rank < 5; rank++)
+        for (int64_t k = 0; k < 3; k++) {
+            assert_int_equal(lp_chain_locate(&ring, (const int64_t[]){rank * 3 + k}), rank * 6 + k);
+            assert_int_equal(lp_chain_locate(&ring, (const int64_t[]){(9 - rank) * 3 + k}), rank * 6 + 3 + k);
+        }
+    check_both_ways(&ring, "ring");
+    const lp_chain_form snake = resolved("N K -> N ~K~N", (const int64_t[]){4, 7}, false);
+    int64_t index[LP_CHAIN_DIMS] = {0};
+    do {
+        assert_int_equal(lp_chain_locate(&snake, index), index[0] * 7 + (index[0] % 2 == 0 ? 6 - index[1] : index[1]));
+    } while (next(&snake, index));
+    check_both_ways(&snake, "snake");
+}
+
 /* Rows of 8 with room for 11, and two rows behind the last. */
 static void places_with_room(void **state)
 {
@@ -236,6 +256,7 @@ static void pieces_hold_each_element_once(void **state)
                  {"N(r a=4) K(b c=4) -> b r (a c+a)", {8, 8}, 16},
                  {"N(r a=2) K(b c=4) -> b r (a^b ~c^a)", {8, 8}, 4},
                  {"N K -> N=9 K=12", {8, 8}, 1},
+                 {"N K -> N K~N", {3, 5}, 15},
                  {"a=1 -> a", {1}, 1}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const lp_chain_form form = resolved(cases[i].chain, cases[i].shape, true);
@@ -293,6 +314,7 @@ int main(void)
         cmocka_unit_test(places_of_parts_in_another_order),
         cmocka_unit_test(places_of_chained_swizzles),
         cmocka_unit_test(places_of_rotations),
+        cmocka_unit_test(places_of_axes_that_run_both_ways),
         cmocka_unit_test(places_with_room),
         cmocka_unit_test(pieces_hold_each_element_once),
         cmocka_unit_test(random_pieces),
