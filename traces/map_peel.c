@@ -192,7 +192,8 @@ static bool goes_on(const peeler *p, cursor c, const lp_work *w)
 static void drop_outer(lp_work *w, int32_t modes)
 {
     w->rank -= modes;
-    memmove(w->mode, w->mode + modes, (size_t)w->rank * sizeof *w->mode);
+    if (modes > 0)
+        memmove(w->mode, w->mode + modes, (size_t)w->rank * sizeof *w->mode);
 }
 
 /* The box that recurrence gives at *c; moves the cursor behind it. Returns whether its last run goes on behind it. */
