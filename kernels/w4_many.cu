@@ -2,8 +2,8 @@
 /*
  * Both projections of 4-bit experts in chunks of up to 128 tokens: the roles of the kernel, and its launch.
  *
- * The codes of a tile are decoded once for a chunk of 128 tokens. Two warpgroups multiply, 128 rows each; while one
- * decodes or adds up, the products of the other run.
+ * The codes of a tile are decoded once for a chunk of 128 tokens. Two warpgroups multiply, or four (w4_many_layout);
+ * while one decodes or adds up, products of the others run.
  */
 #include "kernels/w4_feed.cuh"
 #include "kernels/w4_launch.cuh"
@@ -13,7 +13,7 @@ namespace
 {
 
 template <int KIND>
-__global__ void __launch_bounds__(W4_MANY_THREADS, 1) decode_many(const __grid_constant__ w4_arguments p)
+__global__ void __launch_bounds__(w4_many_layout<KIND>::THREADS, 1) decode_many(const __grid_constant__ w4_arguments p)
 {
     using L = w4_many_layout<KIND>;
     extern __shared__ __align__(1024) char shared[];
@@ -21,33 +21,32 @@ __global__ void __launch_bounds__(W4_MANY_THREADS, 1) decode_many(const __grid_c
     char *const staging = shared + L::STAGED;
     const uint32_t ring = hopper::shared_address(shared) + L::RING;
     if (threadIdx.x == 0) {
-        w4_init_queue(h, p.stages, W4_MANY_WARPS, W4_MANY_WARPS + 2);
-        hopper::barrier_init(hopper::shared_address(&h.staged), W4_MANY_WARPS);
+        w4_init_queue(h, p.stages, L::WARPS, L::WARPS + 2);
+        hopper::barrier_init(hopper::shared_address(&h.staged), L::WARPS);
         hopper::barrier_init(hopper::shared_address(&h.stored), 1);
         w4_init_done();
     }
     __syncthreads();
     moe_let_next_start();
-    /* Together no more than at launch (384 x 168), as above. */
     const int warp =
         __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0); /* tells the compiler that warps do not diverge */
-    if (warp >= W4_MANY_WARPS) {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-        if (threadIdx.x == W4_MANY_WEIGHT_FEEDER)
+    if (warp >= L::WARPS) {
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(L::OTHER_REGISTERS));
+        if (threadIdx.x == L::WEIGHT_FEEDER)
             w4_feed_weights<L>(p, h, ring);
-        else if (threadIdx.x == W4_MANY_TOKEN_FEEDER)
+        else if (threadIdx.x == L::TOKEN_FEEDER)
             w4_feed_tokens<L>(p, h, ring);
-        else if (warp == W4_MANY_STORER / 32)
+        else if (warp == L::STORER / 32)
             w4_many_store<KIND>(p, h, staging);
     } else {
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(L::REGISTERS));
         w4_many_multiply<KIND>(p, h, staging, ring);
     }
 }
 
 template <int KIND> lp_status launch(const lp_moe_call *call, const lp_w4_areas &areas, int even, lp_error *err)
 {
-    return w4_launch<w4_many_layout<KIND>>(call, areas, decode_many<KIND>, W4_MANY_THREADS, even, err);
+    return w4_launch<w4_many_layout<KIND>>(call, areas, decode_many<KIND>, w4_many_layout<KIND>::THREADS, even, err);
 }
 
 } // namespace

@@ -56,7 +56,7 @@ __device__ __forceinline__ void w4_many_redo(const w4_arguments &p, const w4_ite
 #pragma unroll
     for (int i = 0; i < N / 2; i++)
         redone[i] = total[i];
-    w4_many_redo_rows<KIND>(p, item, threadIdx.x / 32 * 32 + 16 * part, rare, redone);
+    w4_many_redo_rows<KIND>(p, item, (threadIdx.x / 32 * w4_many_layout<KIND>::PARTS + part) * 16, rare, redone);
 #pragma unroll
     for (int i = 0; i < N / 2; i++)
         total[i] = redone[i];
@@ -97,8 +97,10 @@ __device__ __noinline__ w4_many_eight w4_many_swiglu(w4_many_gate_up in, float g
 
 /* total[part][4j + c] <- h of gate total[part][4j + c] and up total[part][4j + 2 + c]: of tokens 8j + 2q + c. */
 template <int KIND, int N>
-__device__ __forceinline__ void w4_many_activate(const w4_arguments &p, const w4_item &item, float (&total)[2][N / 2])
+__device__ __forceinline__ void w4_many_activate(const w4_arguments &p, const w4_item &item,
+                                                 w4_many_sums<KIND, N> &total)
 {
+    constexpr int SUMS = w4_many_layout<KIND>::PARTS * N / 2;
     float gate_alpha = 1.0f, up_alpha = 1.0f;
     if (KIND == W4_NV) {
         const float *const alpha = p.l1_alpha + item.expert * p.l1_alpha_columns;
@@ -107,14 +109,14 @@ __device__ __forceinline__ void w4_many_activate(const w4_arguments &p, const w4
     }
     const float limit = p.limit > 0.0f ? p.limit : __int_as_float(0x7f800000);
 #pragma unroll
-    for (int i = 0; i < N; i += 16) {
+    for (int i = 0; i < SUMS; i += 16) {
         w4_many_gate_up in;
         w4_many_eight out;
 #pragma unroll
         for (int k = 0; k < 8; k++) {
             const int at = i + k / 2 * 4 + k % 2;
-            in.gate[k] = at < N ? total[at / (N / 2)][at % (N / 2)] : 0.0f;
-            in.up[k] = at < N ? total[at / (N / 2)][at % (N / 2) + 2] : 0.0f;
+            in.gate[k] = at < SUMS ? total[at / (N / 2)][at % (N / 2)] : 0.0f;
+            in.up[k] = at < SUMS ? total[at / (N / 2)][at % (N / 2) + 2] : 0.0f;
         }
         if (p.activation == LP_MOE_SWIGLU) {
             out = w4_many_swiglu(in, gate_alpha, up_alpha, p.alpha, p.beta, limit);
@@ -127,14 +129,14 @@ __device__ __forceinline__ void w4_many_activate(const w4_arguments &p, const w4
 #pragma unroll
         for (int k = 0; k < 8; k++) {
             const int at = i + k / 2 * 4 + k % 2;
-            if (at < N)
+            if (at < SUMS)
                 total[at / (N / 2)][at % (N / 2)] = out.of[k];
         }
     }
 }
 
 /* Leaves h as it is to the warp that rounds it. */
-template <int N> __device__ __forceinline__ void w4_many_leave(uint32_t exact, const float (&value)[2][N / 2])
+template <int N> __device__ __forceinline__ void w4_many_leave(uint32_t exact, const w4_many_sums<W4_MX_FP8, N> &value)
 {
     const int thread = w4_many_thread(), warp = thread / 32, lane = thread % 32, g = lane / 4, q = lane % 4;
     const uint32_t to = exact + 4 * (2 * q * W4_MANY_PITCH + warp * 16 + g);
@@ -193,23 +195,21 @@ __device__ __forceinline__ void w4_many_round_fp8(w4_many_header &h, const float
 }
 
 /* Rounds h to BF16, which needs no scale. */
-template <int N> __device__ __forceinline__ void w4_many_round_bf16(char *staging, const float (&value)[2][N / 2])
+template <int N> __device__ __forceinline__ void w4_many_round_bf16(char *staging, const w4_many_sums<W4_NV, N> &value)
 {
     const int thread = w4_many_thread(), warp = thread / 32, lane = thread % 32, g = lane / 4, q = lane % 4;
 #pragma unroll
-    for (int part = 0; part < 2; part++)
+    for (int c = 0; c < 2; c++) {
+        char *const to = staging + w4_operand_byte(2, N, 2 * q + c, warp * 8 + g);
 #pragma unroll
-        for (int c = 0; c < 2; c++) {
-            char *const to = staging + w4_operand_byte(2, N, 2 * q + c, (2 * warp + part) * 8 + g);
-#pragma unroll
-            for (int j = 0; j < N / 8; j++)
-                *reinterpret_cast<__nv_bfloat16 *>(to + j * 1024) = __float2bfloat16_rn(value[part][4 * j + c]);
-        }
+        for (int j = 0; j < N / 8; j++)
+            *reinterpret_cast<__nv_bfloat16 *>(to + j * 1024) = __float2bfloat16_rn(value[0][4 * j + c]);
+    }
 }
 
 template <int KIND, int N>
 __device__ __forceinline__ void w4_many_finish_h(const w4_arguments &p, w4_many_header &h, const w4_item &item,
-                                                 char *staging, float (&total)[2][N / 2], uint32_t &round)
+                                                 char *staging, w4_many_sums<KIND, N> &total, uint32_t &round)
 {
     using L = w4_many_layout<KIND>;
     w4_many_activate<KIND, N>(p, item, total);
@@ -274,14 +274,15 @@ __device__ __forceinline__ void w4_store_transposed(uint32_t at, const uint32_t 
                  : "memory");
 }
 
-/* As many tokens at a time through shared memory as a warp has room for, so that a lane writes 16 bytes of a row and
- * four lanes 64. */
+/* As many tokens at a time through shared memory as a warp has room for, so that a lane writes 16 bytes of a row. There
+ * a token has ROW bytes, those of the warp's rows; their chunks change places with the tokens, for the banks' sake. */
 template <int KIND, int N>
 __device__ __forceinline__ void w4_many_finish_output(const w4_arguments &p, w4_many_header &h, const w4_item &item,
-                                                      char *staging, const float (&total)[2][N / 2], uint32_t round)
+                                                      char *staging, const w4_many_sums<KIND, N> &total, uint32_t round)
 {
-    constexpr int AT_ONCE = W4_MANY_TURNED / 8;
-    const int thread = w4_many_thread(), warp = thread / 32, lane = thread % 32, token = lane / 4, eight = lane % 4;
+    constexpr int AT_ONCE = W4_MANY_TURNED / 8, CHUNKS = 2 * w4_many_layout<KIND>::PARTS, ROW = 16 * CHUNKS,
+                  TOKENS = 32 / CHUNKS;
+    const int thread = w4_many_thread(), warp = thread / 32, lane = thread % 32;
     float alpha = 1.0f;
     if (KIND == W4_NV) {
         alpha = p.l2_alpha[item.expert];
@@ -289,27 +290,29 @@ __device__ __forceinline__ void w4_many_finish_output(const w4_arguments &p, w4_
             alpha = __fdiv_rn(alpha, *p.l2_activation_scale);
     }
     alpha *= w4_unit_of_sums(KIND);
-    const uint32_t turned = hopper::shared_address(staging) + warp * (W4_MANY_TURNED * 64);
-    const uint32_t to = turned + lane % 8 * 64 + (lane / 8 ^ lane / 2 % 4) * 16;
-    const uint32_t from = turned + token * 64 + (eight ^ token / 2 % 4) * 16;
-    const int in_row = item.tile * (W4_ROWS * 2) + warp * 64 + eight * 16;  /* bytes */
+    const uint32_t turned = hopper::shared_address(staging) + warp * (W4_MANY_TURNED * ROW);
+    const int to_token = lane % 8 + lane / (8 * CHUNKS) * 8, token = lane / CHUNKS, chunk = lane % CHUNKS;
+    const uint32_t to = turned + to_token * ROW + (lane / 8 % CHUNKS ^ to_token * CHUNKS / 8 % CHUNKS) * 16;
+    const uint32_t from = turned + token * ROW + (chunk ^ token * CHUNKS / 8 % CHUNKS) * 16;
+    const int in_row = item.tile * (W4_ROWS * 2) + warp * ROW + chunk * 16; /* bytes */
     hopper::barrier_wait(hopper::shared_address(&h.stored), round & 1 ^ 1); /* the last tile of h has left its place */
 #pragma unroll
     for (int first = 0; first < N / 8; first += AT_ONCE) {
 #pragma unroll
-        for (int j = first; j < N / 8 && j < first + AT_ONCE; j++) {
+        for (int j = first; j < N / 8 && j < first + AT_ONCE; j += 4 / CHUNKS) {
             uint32_t pair[4];
 #pragma unroll
-            for (int i = 0; i < 4; i++)
-                pair[i] = prefill::bf16_pair(total[i / 2][4 * j + i % 2 * 2] * alpha,
-                                             total[i / 2][4 * j + i % 2 * 2 + 1] * alpha);
-            w4_store_transposed(to + (j - first) * 512, pair);
+            for (int i = 0; i < 4; i++) {
+                const int at = 4 * (j + i / CHUNKS) + i % 2 * 2, part = i % CHUNKS / 2;
+                pair[i] = at < N / 2 ? prefill::bf16_pair(total[part][at] * alpha, total[part][at + 1] * alpha) : 0;
+            }
+            w4_store_transposed(to + (j - first) * (8 * ROW), pair);
         }
         __syncwarp();
         const int end = min(item.valid, 8 * (first + AT_ONCE));
 #pragma unroll 1
-        for (int n = 8 * first + token; n < end; n += 8) {
-            const uint4 out = hopper::load16(from + (n - token - 8 * first) * 64);
+        for (int n = 8 * first + token; n < end; n += TOKENS) {
+            const uint4 out = hopper::load16(from + (n - token - 8 * first) * ROW);
             *reinterpret_cast<uint4 *>(moe_row_place(p.sink, p.routes.row_route, p.out, item.row + n, p.hidden) +
                                        in_row) = out;
         }

@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The multiplying threads for up to 128 tokens. Each step of 128 columns takes two parts a warp; while the products of
- * one run, the codes of the next are decoded into other registers. Sums are added in the order of w4_multiply.cuh.
+ * The multiplying threads for up to 128 tokens. Each step of 128 columns of MXFP4 takes two parts a warp; while the
+ * products of one run, the codes of the next are decoded into other registers. Sums are added in the order of
+ * w4_multiply.cuh. NVFP4: w4_many_nv.cuh.
  */
 #ifndef LOADPLAN_W4_MANY_MULTIPLY_CUH
 #define LOADPLAN_W4_MANY_MULTIPLY_CUH
 
 #include "kernels/w4_many_finish.cuh"
-#include "kernels/w4_registers.cuh"
+#include "kernels/w4_many_nv.cuh"
 
 template <int N>
 __device__ __forceinline__ void w4_many_mx_steps(w4_many_header &h, uint32_t ring, w4_turn &turn, int steps,
-                                                 w4_mx_rows (&rows)[2], float (&total)[2][N / 2])
+                                                 w4_mx_rows (&rows)[2], w4_many_sums<W4_MX_FP8, N> &total)
 {
     using L = w4_many_layout<W4_MX_FP8>;
     constexpr int PART_WEIGHTS = 16 * 64, PART_SCALES = 16 * L::SCALE_ROW;
     constexpr int EARLY = N <= 96 ? N / 8 : 4; /* scales of tokens loaded before their sums, as registers allow */
-    const w4_places<L> my(w4_many_row(0));
+    const w4_places<L> my(w4_many_row<W4_MX_FP8>(0));
     float sum[N / 2];
     uint32_t a[2][4][4];
     uint32_t stage = ring + __shfl_sync(~0u, turn.at, 0) * L::STAGE;
@@ -49,12 +50,12 @@ __device__ __forceinline__ void w4_many_mx_steps(w4_many_header &h, uint32_t rin
 /* For more tokens, some of them at a time: sums of all would not fit beside the totals. */
 template <int N>
 __device__ __forceinline__ void w4_many_mx_pieces(w4_many_header &h, uint32_t ring, w4_turn &turn, int steps,
-                                                  w4_mx_rows (&rows)[2], float (&total)[2][N / 2])
+                                                  w4_mx_rows (&rows)[2], w4_many_sums<W4_MX_FP8, N> &total)
 {
     using L = w4_many_layout<W4_MX_FP8>;
     constexpr int PART_WEIGHTS = 16 * 64, PART_SCALES = 16 * L::SCALE_ROW, PIECE = N % 64 == 0 ? 64 : 40;
     static_assert(N % PIECE == 0, "pieces of one width, so that their sums take the same registers");
-    const w4_places<L> my(w4_many_row(0));
+    const w4_places<L> my(w4_many_row<W4_MX_FP8>(0));
     for (int k = 0; k < steps; k++, turn.next()) {
         const uint32_t stage = ring + __shfl_sync(~0u, turn.at, 0) * L::STAGE;
         hopper::barrier_wait(hopper::shared_address(&h.full[turn.at]), turn.phase);
@@ -77,10 +78,10 @@ __device__ __forceinline__ void w4_many_mx_pieces(w4_many_header &h, uint32_t ri
 
 template <int N>
 __device__ __forceinline__ void w4_many_mx(const w4_arguments &p, w4_many_header &h, uint32_t ring, w4_turn &turn,
-                                           const w4_item &item, int steps, float (&total)[2][N / 2])
+                                           const w4_item &item, int steps, w4_many_sums<W4_MX_FP8, N> &total)
 {
     using L = w4_many_layout<W4_MX_FP8>;
-    const w4_places<L> my(w4_many_row(0));
+    const w4_places<L> my(w4_many_row<W4_MX_FP8>(0));
     w4_turn second = turn;
     if (steps > 1)
         second.next();
@@ -110,75 +111,19 @@ __device__ __forceinline__ void w4_many_mx(const w4_arguments &p, w4_many_header
     }
 }
 
-struct w4_many_scales {
-    uint32_t of[2][2]; /* [row][half]: BF16 pairs for 16 columns each */
-};
-
-/* One by one. Two at once, as w4_nv_load_scales has them, are fewer instructions, but in this loop 1.5 % slower: they
- * are there later. */
-__device__ __forceinline__ w4_many_scales w4_many_load_scales(uint32_t scales, uint32_t &highest)
-{
-    const uint32_t code[4] = {hopper::load1(scales), hopper::load1(scales + 1), hopper::load1(scales + 64),
-                              hopper::load1(scales + 65)};
-    highest = max(max(max(highest, code[0]), max(code[1], code[2])), code[3]);
-    return {{{w4_scale_nv(code[0]), w4_scale_nv(code[1])}, {w4_scale_nv(code[2]), w4_scale_nv(code[3])}}};
-}
-
-template <int N>
-__device__ __forceinline__ void w4_many_nv(const w4_arguments &p, w4_many_header &h, uint32_t ring, w4_turn &turn,
-                                           const w4_item &item, int steps, float (&total)[2][N / 2])
-{
-    using L = w4_many_layout<W4_NV>;
-    constexpr int PART_WEIGHTS = 16 * 64, PART_SCALES = 16 * L::SCALE_ROW, HALF_TOKENS = N * 128;
-    const w4_places<L> my(w4_many_row(0));
-    uint32_t highest[2] = {0, 0}; /* scale bytes of this lane's rows; above 0x7e: redo them */
-    uint32_t a[2][2][2][4];       /* [half][word][product]: the products before these still run */
-#pragma unroll
-    for (int i = 0; i < N / 2; i++)
-        total[0][i] = total[1][i] = 0.0f;
-    for (int k = 0; k < steps; k++, turn.next()) {
-        const uint32_t stage = ring + __shfl_sync(~0u, turn.at, 0) * L::STAGE;
-        hopper::barrier_wait(hopper::shared_address(&h.full[turn.at]), turn.phase);
-#pragma unroll
-        for (int part = 0; part < 2; part++) {
-            const uint32_t weights = stage + my.weights + part * PART_WEIGHTS;
-            const uint4 x = hopper::load16(weights), y = hopper::load16(weights + 8 * 64);
-            const uint32_t upper[4] = {x.x, x.y, x.z, x.w}, lower[4] = {y.x, y.y, y.z, y.w};
-            const w4_many_scales scale = w4_many_load_scales(stage + my.scales + part * PART_SCALES, highest[part]);
-#pragma unroll
-            for (int half = 0; half < 2; half++) { /* of the columns */
-#pragma unroll
-                for (int i = 0; i < 2; i++)
-                    w4_nv_operand(a[half][i], upper[2 * half + i], lower[2 * half + i], scale.of[0][half],
-                                  scale.of[1][half]);
-                if (part > 0 || half > 0)
-                    hopper::mma_wait<0>();
-                hopper::mma_begin();
-#pragma unroll
-                for (int t = 0; t < 4; t++)
-                    w4_mma<true, N>(total[part], a[half][t / 2][t % 2],
-                                    w4_operand(stage + L::TOKENS + half * HALF_TOKENS, 2 * t), 1);
-                hopper::mma_commit();
-            }
-        }
-        hopper::mma_wait<0>();
-        w4_release(h, turn.at, threadIdx.x % 32);
-    }
-#pragma unroll
-    for (int part = 0; part < 2; part++)
-        w4_many_redo<W4_NV, N>(p, item, part, highest[part] > 0x7e, total[part]);
-}
-
 template <int KIND, int N>
 __device__ __forceinline__ void w4_many_tile(const w4_arguments &p, w4_many_header &h, char *staging, uint32_t ring,
                                              w4_turn &turn, const w4_item &item, int projection, int steps,
                                              uint32_t &round)
 {
-    float total[2][N / 2];
-    if constexpr (KIND == W4_MX_FP8)
+    w4_many_sums<KIND, N> total;
+    if constexpr (KIND == W4_MX_FP8) {
         w4_many_mx<N>(p, h, ring, turn, item, steps, total);
-    else
-        w4_many_nv<N>(p, h, ring, turn, item, steps, total);
+    } else {
+        uint32_t largest = 0; /* scales of this lane's rows; rare ones: redo them */
+        w4_many_nv<N>(h, ring, turn, steps, total[0], largest);
+        w4_many_redo<W4_NV, N>(p, item, 0, w4_is_rare_scale(largest), total[0]);
+    }
     if (projection == 0)
         w4_many_finish_h<KIND, N>(p, h, item, staging, total, round);
     else
