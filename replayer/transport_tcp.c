@@ -14,20 +14,18 @@ enum { NAP_MOST_MS = 50 };
 
 static const int64_t JOIN_NS = 300LL * 1000000000, STALL_NS = 60LL * 1000000000;
 
-/* What the meeting point gets beyond the time after which it names somebody. */
-static int64_t grace_ns(const lp_tcp *t)
+int64_t lp_tcp_grace_ns(const lp_tcp *t)
 {
     return t->stall_ns < 3000000000 ? t->stall_ns : 3000000000;
 }
 
-/* Waits for a change until the clock shows `until`; false when it does. The lock is held. */
-static bool wait_until(lp_tcp *t, int64_t until)
+bool lp_tcp_wait_until(lp_tcp *t, int64_t until)
 {
     const struct timespec at = {.tv_sec = until / 1000000000, .tv_nsec = until % 1000000000};
     return pthread_cond_timedwait(&t->changed, &t->lock, &at) != ETIMEDOUT;
 }
 
-static lp_status peer_error(const lp_tcp *t, lp_error *err)
+lp_status lp_tcp_error(const lp_tcp *t, lp_error *err)
 {
     return lp_fail(err, LP_E_PEER, "%s", t->reason);
 }
@@ -38,7 +36,7 @@ static lp_status join_error(const lp_tcp *t, lp_error *err)
 }
 
 /* At once where it goes at once: waking the other thread takes longer. */
-static bool tell(lp_tcp *t, lp_wire_type type, int32_t argument, const void *body, int64_t bytes)
+bool lp_tcp_tell(lp_tcp *t, lp_wire_type type, int32_t argument, const void *body, int64_t bytes)
 {
     const lp_wire_head head = {.type = type, .round = t->round.number, .argument = argument};
     const bool ok = lp_wire_put(&t->control, &head, body, bytes, NULL, 0);
@@ -62,7 +60,7 @@ static lp_status join(void *context, lp_round *round, lp_error *err)
         t->has_failed = false;
         t->is_joining = true;
         t->waits_for = LP_WAITS_NOT;
-        if (!tell(t, LP_WIRE_READY, 0, NULL, 0))
+        if (!lp_tcp_tell(t, LP_WIRE_READY, 0, NULL, 0))
             status = lp_fail_memory(err);
         while (status == LP_OK && t->is_joining)
             pthread_cond_wait(&t->changed, &t->lock);
@@ -87,145 +85,28 @@ static lp_status gather(void *context, const void *mine, int64_t bytes, const lp
     t->gathered = NULL;
     t->waits_for = LP_WAITS_GATHER;
     lp_status status = LP_OK;
-    if (!t->has_failed && !tell(t, LP_WIRE_GATHER, 0, mine, bytes))
+    if (!t->has_failed && !lp_tcp_tell(t, LP_WIRE_GATHER, 0, mine, bytes))
         status = lp_fail_memory(err);
     /* The meeting point names the rank that does not come; this clock is for the case that it stands still itself. */
-    int64_t patience = t->patience, until = lp_clock_ns() + 2 * t->stall_ns + grace_ns(t);
+    int64_t patience = t->patience, until = lp_clock_ns() + 2 * t->stall_ns + lp_tcp_grace_ns(t);
     while (status == LP_OK && !t->has_failed && t->gathered == NULL) {
-        const bool changed = wait_until(t, until);
+        const bool changed = lp_tcp_wait_until(t, until);
         if (t->patience != patience)
-            until = lp_clock_ns() + 2 * t->stall_ns + grace_ns(t);
+            until = lp_clock_ns() + 2 * t->stall_ns + lp_tcp_grace_ns(t);
         else if (!changed && t->gathered == NULL)
             lp_tcp_fail(t, "the meeting point does not answer");
         patience = t->patience;
     }
     /* What everybody has counts, whatever happened after it: the senders may have ended by now. */
     if (status == LP_OK && t->gathered == NULL)
-        status = peer_error(t, err);
+        status = lp_tcp_error(t, err);
     t->waits_for = LP_WAITS_NOT;
     *all = t->block;
     pthread_mutex_unlock(&t->lock);
     return status;
 }
 
-/* ---- messages ---- */
-
-static void append(lp_queue *q, lp_message *m)
-{
-    if (q->last == NULL)
-        q->first = m;
-    else
-        q->last->next = m;
-    q->last = m;
-}
-
-static lp_status post(lp_tcp *t, const lp_transfer *transfer, int64_t count, lp_ticket *ticket, lp_error *err)
-{
-    for (int64_t i = 0; i < count; i++) {
-        const lp_transfer *x = &transfer[i];
-        if (x->peer < 0 || x->peer >= t->round.world || x->peer == t->round.rank || x->bytes < 0)
-            return lp_fail(err, LP_E_ARGUMENT, "a message of %lld bytes with rank %d of %d", (long long)x->bytes,
-                           x->peer, t->round.world);
-        lp_message *m = lp_allocate_zero(t->alloc, sizeof *m);
-        if (m == NULL)
-            return lp_fail_memory(err);
-        m->what = *x;
-        m->ticket = ticket;
-        ticket->left++;
-        append(x->is_send ? &t->peer[x->peer].out : &t->peer[x->peer].in, m);
-    }
-    return LP_OK;
-}
-
-static lp_status start(void *context, const lp_transfer *transfer, int64_t count, int64_t *number, lp_error *err)
-{
-    lp_tcp *t = context;
-    lp_ticket *ticket = lp_allocate_zero(t->alloc, sizeof *ticket);
-    lp_status status = LP_OK;
-    pthread_mutex_lock(&t->lock);
-    *number = ++t->ticket_number;
-    if (ticket == NULL) {
-        status = lp_fail_memory(err);
-    } else {
-        ticket->number = *number;
-        ticket->next = t->ticket;
-        t->ticket = ticket;
-        status = t->has_failed      ? peer_error(t, err)
-                 : t->has_cancelled ? lp_fail(err, LP_E_MISUSE, "messages of this round were cancelled")
-                                    : post(t, transfer, count, ticket, err);
-    }
-    if (status == LP_OK)
-        lp_tcp_wake(t);
-    else
-        lp_tcp_cancel(t);
-    pthread_mutex_unlock(&t->lock);
-    return status;
-}
-
-/* The first rank that a message of the ticket goes to or comes from. */
-static int32_t waits_for(const lp_tcp *t, const lp_ticket *ticket)
-{
-    for (int32_t i = 0; i < t->round.world; i++) {
-        for (const lp_message *m = t->peer[i].in.first; m != NULL; m = m->next)
-            if (m->ticket == ticket)
-                return i;
-        for (const lp_message *m = t->peer[i].out.first; m != NULL; m = m->next)
-            if (m->ticket == ticket)
-                return i;
-    }
-    return LP_WAITS_NOT;
-}
-
-static void wait_for(lp_tcp *t, lp_ticket *ticket)
-{
-    int64_t moved = ticket->moved, patience = t->patience, since = lp_clock_ns();
-    bool has_complained = false;
-    while (ticket->left > 0 && !t->has_failed) {
-        t->waits_for = waits_for(t, ticket);
-        const bool changed = wait_until(t, since + t->stall_ns + (has_complained ? t->stall_ns / 4 + grace_ns(t) : 0));
-        if (ticket->left == 0)
-            break;
-        if (ticket->moved != moved || t->patience != patience) {
-            moved = ticket->moved;
-            patience = t->patience;
-            since = lp_clock_ns();
-            has_complained = false;
-        } else if (!changed && has_complained) {
-            lp_tcp_fail(t, "the meeting point does not answer");
-        } else if (!changed) {
-            has_complained = true;
-            (void)tell(t, LP_WIRE_STALL, t->waits_for, NULL, 0);
-        }
-    }
-    t->waits_for = LP_WAITS_NOT;
-}
-
-static lp_status wait_ticket(void *context, int64_t number, lp_error *err)
-{
-    lp_tcp *t = context;
-    lp_status status = LP_OK;
-    pthread_mutex_lock(&t->lock);
-    lp_ticket **at = &t->ticket;
-    while (*at != NULL && (*at)->number != number)
-        at = &(*at)->next;
-    lp_ticket *ticket = *at;
-    if (ticket == NULL) {
-        status = t->has_failed ? peer_error(t, err) : lp_fail(err, LP_E_MISUSE, "there is no such ticket");
-    } else {
-        wait_for(t, ticket);
-        if (ticket->left > 0) {
-            status = peer_error(t, err);
-            lp_tcp_cancel(t);
-        } else {
-            for (at = &t->ticket; *at != ticket;)
-                at = &(*at)->next;
-            *at = ticket->next;
-            lp_release(t->alloc, ticket);
-        }
-    }
-    pthread_mutex_unlock(&t->lock);
-    return status;
-}
+/* ---- what is short ---- */
 
 static void cancel(void *context)
 {
@@ -240,7 +121,7 @@ static void fail(void *context, const char *reason)
     lp_tcp *t = context;
     pthread_mutex_lock(&t->lock);
     const size_t bytes = strlen(reason);
-    (void)tell(t, LP_WIRE_FAIL, 0, reason, (int64_t)(bytes < LP_WIRE_TEXT ? bytes : LP_WIRE_TEXT - 1));
+    (void)lp_tcp_tell(t, LP_WIRE_FAIL, 0, reason, (int64_t)(bytes < LP_WIRE_TEXT ? bytes : LP_WIRE_TEXT - 1));
     lp_tcp_fail(t, reason);
     pthread_mutex_unlock(&t->lock);
 }
@@ -251,10 +132,10 @@ static lp_status check(void *context, int32_t peer, int64_t since_ns, lp_error *
     pthread_mutex_lock(&t->lock);
     t->waits_for = peer;
     const int64_t now = lp_clock_ns();
-    const lp_status status = t->has_failed ? peer_error(t, err) : LP_OK;
+    const lp_status status = t->has_failed ? lp_tcp_error(t, err) : LP_OK;
     if (status == LP_OK && peer >= 0 && now - since_ns > t->stall_ns && now - t->complained_ns > t->stall_ns) {
         t->complained_ns = now;
-        (void)tell(t, LP_WIRE_STALL, peer, NULL, 0);
+        (void)lp_tcp_tell(t, LP_WIRE_STALL, peer, NULL, 0);
     }
     pthread_mutex_unlock(&t->lock);
     return status;
@@ -294,7 +175,7 @@ static void close_tcp(void *context)
     lp_tcp *t = context;
     if (t->has_thread) {
         pthread_mutex_lock(&t->lock);
-        (void)tell(t, LP_WIRE_BYE, 0, NULL, 0);
+        (void)lp_tcp_tell(t, LP_WIRE_BYE, 0, NULL, 0);
         t->is_closing = true;
         lp_tcp_wake(t);
         pthread_mutex_unlock(&t->lock);
@@ -423,8 +304,8 @@ lp_status lp_transport_tcp(lp_transport *transport, const lp_tcp_options *o, lp_
                                 .context = t,
                                 .join = join,
                                 .gather = gather,
-                                .start = start,
-                                .wait = wait_ticket,
+                                .start = lp_tcp_start,
+                                .wait = lp_tcp_wait,
                                 .cancel = cancel,
                                 .check = check,
                                 .fail = fail,

@@ -87,6 +87,18 @@ typedef struct lp_tcp {
     char name[128];
 } lp_tcp;
 
+/* transport_tcp.c; the lock is held. */
+int64_t
+lp_tcp_grace_ns(const lp_tcp *t); /* what the meeting point gets beyond the time after which it names somebody */
+bool lp_tcp_wait_until(lp_tcp *t, int64_t until);       /* for a change; false when the clock shows `until` */
+lp_status lp_tcp_error(const lp_tcp *t, lp_error *err); /* LP_E_PEER, why the round is over */
+bool lp_tcp_tell(lp_tcp *t, lp_wire_type type, int32_t argument, const void *body,
+                 int64_t bytes); /* the meeting point */
+
+/* transport_tcp_messages.c: calls of the transport. */
+lp_status lp_tcp_start(void *context, const lp_transfer *transfer, int64_t count, int64_t *number, lp_error *err);
+lp_status lp_tcp_wait(void *context, int64_t number, lp_error *err);
+
 /* transport_pump.c; the lock is held. */
 void lp_tcp_fail(lp_tcp *t, const char *reason); /* of this round: the first reason stays */
 void lp_tcp_wake(lp_tcp *t);
