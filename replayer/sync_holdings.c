@@ -93,7 +93,8 @@ lp_status lp_holdings_add_all(lp_holdings *h, int32_t sender, lp_error *err)
     for (int64_t i = 0; i < lp_checkpoint_count(h->catalogue); i++) {
         const int64_t bytes = lp_checkpoint_at(h->catalogue, i)->bytes;
         const lp_piece all = {.name = (uint32_t)i, .run = bytes, .count = 1};
-        LP_TRY(lp_holdings_add(h, sender, (uint32_t)i, &all, bytes > 0, err));
+        if (bytes > 0)
+            LP_TRY(lp_holdings_add(h, sender, (uint32_t)i, &all, 1, err));
     }
     return LP_OK;
 }
