@@ -26,7 +26,7 @@ step()
     fi
 }
 
-for test in casts graph layouts plan digest derive session ipc rebalance cold; do
+for test in casts graph layouts plan digest derive session ipc rebalance cold change; do
     step "device_$test" "$build/test_device_$test"
 done
 for test in conversions megamoe megamoe_replay moe_exchange moe_processes; do
@@ -41,9 +41,10 @@ if [ "${SANITIZE:-1}" = 1 ]; then
     done
     step memcheck_plan compute-sanitizer --tool memcheck --error-exitcode 9 "$build/test_device_plan"
     step memcheck_derive compute-sanitizer --tool memcheck --error-exitcode 9 "$build/test_device_derive"
-    for test in cold rebalance; do
-        step memcheck_$test compute-sanitizer --tool memcheck --error-exitcode 9 "$build/test_device_$test"
-    done
+    step racecheck_plan compute-sanitizer --tool racecheck --error-exitcode 9 "$build/test_device_plan"
+    step initcheck_change compute-sanitizer --tool initcheck --error-exitcode 9 "$build/test_device_change" 1 1
+    step memcheck_cold compute-sanitizer --tool memcheck --error-exitcode 9 "$build/test_device_cold" 3
+    step memcheck_rebalance compute-sanitizer --tool memcheck --error-exitcode 9 "$build/test_device_rebalance"
     step memcheck_session compute-sanitizer --tool memcheck --error-exitcode 9 "$build/test_device_session" 9
 fi
 "$build/bench_device" | tee "$logs/bench.txt"
