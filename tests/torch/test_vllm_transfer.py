@@ -209,6 +209,14 @@ def without_loadplan(first):
     return fails(lambda: llm.init_weight_transfer_engine({"init_info": {}}), "LP_E_MISUSE")
 
 
+def with_moving_experts():
+    from types import SimpleNamespace
+    from loadplan.vllm_transfer import LoadplanWeightTransferEngine
+    transfer = object.__new__(LoadplanWeightTransferEngine)
+    transfer.parallel_config = SimpleNamespace(enable_eplb=True)
+    return fails(lambda: transfer.init_transfer_engine(None), "LP_E_UNSUPPORTED")
+
+
 class Transfer(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -262,6 +270,10 @@ class Transfer(unittest.TestCase):
     def test_trainer(self):
         one, two = self.make("llama")
         self.assertEqual(in_child(trainer, self.first, self.second, self.cache), two)
+
+    def test_moving_experts(self):
+        """A reload would put experts where they were when the trace was recorded."""
+        self.assertIn("EPLB", in_child(with_moving_experts))
 
     def test_other_loader(self):
         self.make("llama")

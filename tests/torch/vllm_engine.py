@@ -3,6 +3,7 @@
 import contextlib
 import importlib
 import os
+from unittest import mock
 
 os.environ.update(VLLM_TARGET_DEVICE="cpu", HF_HUB_OFFLINE="1", CUDA_VISIBLE_DEVICES="", VLLM_NO_USAGE_STATS="1",
                   VLLM_CPU_KVCACHE_SPACE="1", VLLM_WORKER_MULTIPROC_METHOD="spawn")
@@ -67,12 +68,7 @@ def logged():
         def emit(self, record):
             lines.append(record.getMessage())
 
-    log, handler = logging.getLogger("vllm.loadplan"), Keep()
-    before = log.level
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
-    try:
+    own = logging.Logger("loadplan", logging.INFO)  # vLLM takes the handlers of its own loggers away
+    own.addHandler(Keep())
+    with mock.patch("loadplan.vllm_plugin._log", own), mock.patch("loadplan.vllm_transfer._log", own):
         yield lines
-    finally:
-        log.removeHandler(handler)
-        log.setLevel(before)

@@ -134,6 +134,9 @@ class LoadplanWeightTransferEngine(WeightTransferEngine[LoadplanInitInfo, Loadpl
         return loaded
 
     def init_transfer_engine(self, init_info: LoadplanInitInfo) -> None:
+        if self.parallel_config.enable_eplb:  # the trace has the places of the start
+            raise LoadplanError("experts that vLLM moves between slots while it serves cannot be reloaded: turn EPLB off",
+                                "LP_E_UNSUPPORTED")
         self._loaded()
 
     def start_weight_update(self) -> None:
