@@ -105,7 +105,7 @@ def one_rank_processed(folder, tp, rank, ep, real):
     trace = loadplan.vllm.record(folder, config, model, processed=True)
     blank, storages = {}, {}
     for row in trace.query("SELECT * FROM v_destinations"):
-        dtype = loadplan._storages._BY_NUMBER[next(i + 1 for i, d in enumerate(loadplan._files.DTYPES) if d == row["dtype"])]
+        dtype = loadplan._forms.BY_NUMBER[next(i + 1 for i, d in enumerate(loadplan._files.DTYPES) if d == row["dtype"])]
         size = int(row["storage_bytes"])
         storage = storages.setdefault(row["storage"], torch.zeros(max(size, 1), dtype=torch.uint8).untyped_storage())
         stride = [int(s) // dtype.itemsize for s in json.loads(row["stride"])]

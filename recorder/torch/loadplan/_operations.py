@@ -20,7 +20,7 @@ from array import array
 import torch
 from torch.utils._pytree import tree_flatten, tree_map
 
-from ._storages import NUMBER
+from ._forms import NUMBER
 
 aten = torch.ops.aten
 HANDLERS: dict = {}

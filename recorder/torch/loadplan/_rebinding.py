@@ -7,7 +7,8 @@ from itertools import repeat
 
 import torch
 
-from ._storages import BUFFER, DESTINATION, raw_storage
+from ._forms import raw_storage
+from ._storages import BUFFER, DESTINATION
 
 
 def _span(tensor: torch.Tensor) -> tuple[int, int]:

@@ -15,10 +15,11 @@ import torch
 
 from ._eager import Eager
 from ._files import Files
+from ._forms import NUMBER, plain, raw_storage
 from ._library import LoadplanError, RecorderOptions, check, lib, scope_of
 from ._numbers import Numbers
 from ._rebinding import rebind_all
-from ._storages import BUFFER, NUMBER, TIED, Storages, plain, raw_storage
+from ._storages import BUFFER, TIED, Storages
 from ._threads import Threads
 from ._trace import Trace
 from ._watching import Dispatch, HostReads, in_progress

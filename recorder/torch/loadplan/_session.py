@@ -11,10 +11,10 @@ from typing import Iterable, Mapping
 
 import torch
 
+from ._files import DTYPES
+from ._forms import NUMBER, plain, raw_storage
 from ._library import (BindOptions, Buffer, DestinationMemory, LoadplanError, RawReport, SessionOptions, check, lib,
                        scope_of)
-from ._files import DTYPES
-from ._storages import NUMBER, plain, raw_storage
 from ._trace import Trace
 
 _MODES = {"cold": 0, "direct": 1, "layerwise": 2, "meta": 4}

@@ -17,21 +17,9 @@ from typing import NamedTuple
 import torch
 
 from ._addresses import Addresses, Memory
-from ._library import OK, REFUSED, UNSUPPORTED, CheckpointTensor, Error, LoadplanError, failure, lib
+from ._forms import NUMBER, raw_storage, torch_form
+from ._library import OK, REFUSED, UNSUPPORTED, CheckpointTensor, Error, failure, lib
 from ._places import Places
-
-_BY_NUMBER = {
-    1: torch.bool, 5: torch.uint8, 6: torch.int8, 7: torch.float8_e5m2, 8: torch.float8_e4m3fn, 10: torch.float8_e4m3fnuz,
-    11: torch.float8_e5m2fnuz, 12: torch.int16, 13: torch.uint16, 14: torch.float16, 15: torch.bfloat16, 16: torch.int32,
-    17: torch.uint32, 18: torch.float32, 19: torch.complex64, 20: torch.float64, 21: torch.int64, 22: torch.uint64,
-}
-if hasattr(torch, "float8_e8m0fnu"):
-    _BY_NUMBER[9] = torch.float8_e8m0fnu
-NUMBER = {dtype: number for number, dtype in _BY_NUMBER.items()}
-_PACKED_F4 = getattr(torch, "float4_e2m1fn_x2", None)
-if _PACKED_F4 is not None:
-    NUMBER[_PACKED_F4] = 5  # two codes in a byte: seen as bytes
-_F4, _F6 = 2, (3, 4)
 
 
 class Unsayable(Exception):
@@ -40,35 +28,6 @@ class Unsayable(Exception):
 
 SOURCE, DESTINATION, OTHER = 1, 2, 3
 BUFFER, TIED = 8, 2  # LP_DEST_BUFFER, LP_DEST_TIED
-
-
-def torch_form(tensor: CheckpointTensor) -> tuple[torch.dtype, list[int]]:
-    """The dtype and shape that torch gives a checkpoint tensor."""
-    shape = [tensor.shape[i] for i in range(tensor.ndim)]
-    if tensor.dtype == _F4 or tensor.dtype in _F6:
-        bits = 4 if tensor.dtype == _F4 else 6
-        if not shape or shape[-1] * bits % 8:
-            raise LoadplanError(f"'{tensor.name.decode()}' has rows that are not whole bytes")
-        shape[-1] = shape[-1] * bits // 8
-        return (_PACKED_F4 if tensor.dtype == _F4 and _PACKED_F4 is not None else torch.uint8), shape
-    dtype = _BY_NUMBER.get(tensor.dtype)
-    if dtype is None:
-        raise LoadplanError(f"this torch has no dtype for '{tensor.name.decode()}'")
-    return dtype, shape
-
-
-raw_storage = torch._C.TensorBase.untyped_storage
-
-
-def plain(name: str, tensor: torch.Tensor):
-    """(name, tensor) of the ordinary tensors that a tensor made of tensors (DTensor, torchao's) consists of."""
-    if not hasattr(type(tensor), "__tensor_flatten__"):
-        yield name, tensor
-        return
-    parts = [(part, getattr(tensor, part)) for part in tensor.__tensor_flatten__()[0]]
-    parts = [(part, inner) for part, inner in parts if isinstance(inner, torch.Tensor)]
-    for part, inner in parts:
-        yield from plain(name if len(parts) == 1 else f"{name}.{part}", inner)
 
 
 class Unknown(NamedTuple):

@@ -8,8 +8,9 @@ from array import array
 import torch
 from torch.utils._pytree import tree_map
 
+from ._forms import raw_storage
 from ._operations import adopt, fill, fill_stretches, handles, on_cpu, refuse_all, run, tensors_of, write_constant
-from ._storages import DESTINATION, OTHER, SOURCE, raw_storage
+from ._storages import DESTINATION, OTHER, SOURCE
 
 
 def same_place(a: torch.Tensor, b: torch.Tensor) -> bool:

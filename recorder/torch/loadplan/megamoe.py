@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 import torch
 
+from ._forms import NUMBER
 from ._library import Error, LoadplanError, check, failure, lib
-from ._storages import NUMBER
 
 E8M0 = (torch.uint8, torch.float8_e8m0fnu)
 FORMATS = {"mxfp4": 1, "nvfp4": 2, "mxfp8": 3, "fp8": 4, "bf16": 5}

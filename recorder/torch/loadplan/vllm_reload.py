@@ -15,8 +15,8 @@ from typing import Callable
 
 import torch
 
+from ._forms import raw_storage
 from ._session import named_tensors
-from ._storages import raw_storage
 
 _TABLES = ("_parameters", "_buffers", "_modules")
 
