@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the roles of the kernel of whole-byte weights share: its arguments, its shared memory, and the queue of work of
- * a block.
+ * What the roles of the kernels of whole-byte weights share: their arguments, their shared memory, and the queue of
+ * work of a block.
  *
  * A block runs alone on its multiprocessor. A piece of work, an item, is a tile of weight rows over all of K for the
- * tokens of one chunk; a tile is cut into parts of 64 rows, one for each warpgroup that takes part. Threads 0..511 are
- * four warpgroups that multiply and finish their parts, thread 512 feeds weights and 544 feeds tokens.
+ * tokens of one chunk; a tile is cut into parts, one for each warpgroup that takes part. The first threads are
+ * warpgroups that multiply and finish their parts; of the one behind them one thread feeds weights and one tokens.
  */
 #ifndef LOADPLAN_F8_BLOCK_CUH
 #define LOADPLAN_F8_BLOCK_CUH
@@ -15,12 +15,28 @@
 #include "kernels/f8_ptx.cuh"
 #include "kernels/moe_items.cuh"
 
-constexpr int F8_GROUPS = 4, F8_PART_ROWS = 64, F8_MULTIPLIERS = F8_GROUPS * 128;
-constexpr int F8_WEIGHT_FEEDER = F8_MULTIPLIERS, F8_TOKEN_FEEDER = F8_WEIGHT_FEEDER + 32;
-constexpr int F8_THREADS = F8_MULTIPLIERS + 128;
-constexpr int F8_QUEUE = 4, F8_MOST_STAGES = 8, F8_TOKEN_STAGES = 2;
-constexpr int F8_PIECES = 4; /* of 128 bytes of K in a stage: 512 bytes of a row, which memory reads well */
-constexpr int F8_PIECE_BYTES = F8_PART_ROWS * F8_PIECE, F8_STAGE = F8_PIECES * F8_PIECE_BYTES;
+constexpr int F8_QUEUE = 4, F8_MOST_STAGES = 8, F8_MOST_TOKEN_STAGES = 3;
+constexpr int F8_MOST_BYTES = 232448; /* of a block's shared memory on this GPU */
+
+/*
+ * The two kernels. Few tokens: four warpgroups multiply 64 rows each, and a stage is 512 bytes of a row, which memory
+ * reads well. Many: two multiply 128 rows each and have registers for 128 tokens; each needs every second stage.
+ */
+struct f8_few_form {
+    static constexpr int GROUPS = 4, PART_ROWS = 64, TOKEN_STAGES = 2;
+    static constexpr int PIECES = 4; /* of 128 bytes of K in a stage, of weights and of tokens */
+    __host__ __device__ static constexpr int parts(int projection) { return projection == 0 ? 4 : 2; } /* of a tile */
+};
+struct f8_many_form {
+    static constexpr int GROUPS = 2, PART_ROWS = 128, TOKEN_STAGES = 3, PIECES = 1;
+    __host__ __device__ static constexpr int parts(int) { return 2; }
+};
+template <typename Form> struct f8_threads {
+    static constexpr int MULTIPLIERS = Form::GROUPS * 128, WARPS = MULTIPLIERS / 32; /* that multiply */
+    static constexpr int WEIGHT_FEEDER = MULTIPLIERS, TOKEN_FEEDER = WEIGHT_FEEDER + 32, ALL = MULTIPLIERS + 128;
+};
+template <typename Form> constexpr int f8_piece_bytes = Form::PART_ROWS *F8_PIECE;
+template <typename Form> constexpr int f8_stage_bytes = Form::PIECES *f8_piece_bytes<Form>;
 
 /* What is multiplied. */
 enum f8_kind {
@@ -37,12 +53,18 @@ struct f8_projection {
     const float *weight_scale;  /* [E, rows / 128, K / 128] */
     const char *operand;        /* its tokens */
     const float *operand_scale; /* [chunk][K / 128][width] */
-    int tiles, parts;           /* tiles of an expert; parts of a tile: 4 in the first projection, 2 in the second */
+    int tiles, parts;           /* tiles of an expert; parts of a tile */
     int pieces;                 /* of 128 bytes of K */
+};
+
+/* Places in shared memory, bytes from its start: stages of tokens, their scales, stages of weights. */
+struct f8_space {
+    int tokens, token_stage, scales, scale_stage, weights;
 };
 
 struct f8_arguments {
     f8_projection projection[2];
+    f8_space space;
     lp_moe_routes routes;
     char *h;
     float *h_scale;
@@ -51,6 +73,7 @@ struct f8_arguments {
     int kind; /* f8_kind */
     int hidden, intermediate;
     int chunk_rows, unit; /* most tokens of a chunk, and what their number is a multiple of */
+    int even_rows;        /* as for moe_chunk_rows */
     int stages;           /* of weights */
     int first_tiles;      /* tiles that blocks take before routing is known: experts' first chunks, in order */
     bool fast;            /* lp_megamoe_shape.fast */
@@ -68,40 +91,30 @@ struct f8_item {
     int unused[2];
 };
 
-/* Scales of a tile's weights along K, of two blocks of rows in the first projection: gate (0) and up (1). */
-__device__ __forceinline__ const float *f8_scale_row(const f8_arguments &p, const f8_item &item, int which)
+/* Scales along K of block `row` of 128 rows of the item's weights. */
+__device__ __forceinline__ const float *f8_scale_row(const f8_arguments &p, const f8_item &item, int row)
 {
-    const int inner = p.intermediate / 128, rows = item.projection == 0 ? 2 * inner : p.hidden / 128;
+    const int rows = (item.projection == 0 ? 2 * p.intermediate : p.hidden) / 128;
     const f8_projection &projection = p.projection[item.projection];
-    return projection.weight_scale +
-           (static_cast<int64_t>(item.expert) * rows + which * inner + item.tile) * projection.pieces;
+    return projection.weight_scale + (static_cast<int64_t>(item.expert) * rows + row) * projection.pieces;
 }
 
 /* The start of shared memory. Barriers count the rounds of what they guard. */
-struct f8_header {
-    uint64_t full[F8_MOST_STAGES], empty[F8_MOST_STAGES];                 /* stages of weights */
-    uint64_t tokens_full[F8_TOKEN_STAGES], tokens_empty[F8_TOKEN_STAGES]; /* of tokens */
-    uint64_t given[F8_QUEUE], taken[F8_QUEUE];                            /* items */
+struct f8_queue {
+    uint64_t full[F8_MOST_STAGES], empty[F8_MOST_STAGES];                           /* stages of weights */
+    uint64_t tokens_full[F8_MOST_TOKEN_STAGES], tokens_empty[F8_MOST_TOKEN_STAGES]; /* of tokens */
+    uint64_t given[F8_QUEUE], taken[F8_QUEUE];                                      /* items */
     f8_item item[F8_QUEUE];
-    int most[3][LP_F8_MANY_ROWS]; /* largest |h| of a token of a tile, as bits; of this tile, the next and the last */
 };
-
-/* Sizes and places in shared memory, by the most tokens of a chunk. */
-struct f8_space {
-    int token_stage, scales, ring; /* bytes of a stage of tokens; where its scales start; where weights start */
-};
-
-__host__ __device__ constexpr f8_space f8_space_of(int chunk_rows)
-{
-    constexpr int HEADER = 2048;
-    f8_space s = {};
-    s.scales = F8_PIECES * chunk_rows * F8_PIECE;
-    s.token_stage = (s.scales + F8_PIECES * chunk_rows * 4 + 1023) / 1024 * 1024;
-    s.ring = HEADER + F8_TOKEN_STAGES * s.token_stage;
-    return s;
-}
-static_assert(sizeof(f8_header) <= 2048, "tokens start behind it");
 
 using f8_turn = moe_turn;
+
+/* By each warp of those that a barrier waits for. */
+__device__ __forceinline__ void f8_release(uint64_t *barrier)
+{
+    __syncwarp();
+    if (threadIdx.x % 32 == 0)
+        hopper::barrier_arrive(hopper::shared_address(barrier));
+}
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The path of whole-byte weights (FP8 blocks, BF16) for few tokens an expert, between its host part and its kernel. */
+/* The path of whole-byte weights (FP8 blocks, BF16) for few tokens an expert, between its host part and its kernels. */
 #ifndef LOADPLAN_F8_FEW_H
 #define LOADPLAN_F8_FEW_H
 
@@ -9,11 +9,14 @@
 extern "C" {
 #endif
 
+/* Rows of a chunk at most, by the routes of an expert that are expected. */
 enum {
-    LP_F8_FEW_ROWS = 24,     /* of a chunk at most, where few routes an expert are expected: units of 8 rows */
-    LP_F8_MANY_ROWS = 64,    /* where more are: units of 16 */
-    LP_F8_EXPECTED_FEW = 20, /* routes an expert up to which they are few */
-    LP_F8_EXPECTED_MOST = 48 /* and up to which this path is faster than that of many tokens */
+    LP_F8_FEW_ROWS = 24,      /* units of 8 rows */
+    LP_F8_SOME_ROWS = 64,     /* units of 16 */
+    LP_F8_MANY_ROWS = 112,    /* units of 16, by a kernel of their own */
+    LP_F8_EXPECTED_FEW = 20,  /* routes an expert up to which they are few */
+    LP_F8_EXPECTED_SOME = 48, /* and up to which they are some; more than those are for FP8 blocks only */
+    LP_F8_EXPECTED_MOST = 100 /* and up to which this path is faster than that of many tokens */
 };
 
 typedef struct lp_f8_areas {
@@ -29,6 +32,9 @@ int lp_f8_chunk_rows(const lp_megamoe_shape *shape);
 void lp_f8_take(lp_moe_space *space, const lp_megamoe_shape *shape, lp_f8_areas *areas);
 
 lp_status lp_f8_few_run(const lp_moe_call *call, lp_error *err);
+
+/* Chunks of LP_F8_MANY_ROWS: the same launches but for the projections. */
+lp_status lp_f8_many_run(const lp_moe_call *call, lp_error *err);
 
 #ifdef __cplusplus
 }

@@ -14,6 +14,11 @@
 #include "kernels/moe_rows.cuh"
 #include "kernels/prefill_ptx.cuh"
 
+/* The start of shared memory. */
+struct f8_few_header : f8_queue {
+    int most[3][LP_F8_SOME_ROWS]; /* largest |h| of a token of a tile, as bits; of this tile, the next and the last */
+};
+
 /* Of columns g (even) and g + 1 of both tokens, the token that this lane stores: lanes with an even g the first. */
 __device__ __forceinline__ float2 f8_exchange(float first, float second)
 {
@@ -25,11 +30,12 @@ __device__ __forceinline__ float2 f8_exchange(float first, float second)
 /* Largest |h| of each token over the tile, through all four warpgroups; 1e-10 at least. In place: value[n of the
  * thread] <- it. A NaN counts for nothing. */
 template <int N>
-__device__ __forceinline__ void f8_largest(f8_header &h, int number, const float (&value)[N / 4], float (&most)[N / 4])
+__device__ __forceinline__ void f8_largest(f8_few_header &h, int number, const float (&value)[N / 4],
+                                           float (&most)[N / 4])
 {
     const int lane = threadIdx.x % 32, q = lane % 4;
     int *const of_tile = h.most[number % 3];
-    if (threadIdx.x < LP_F8_MANY_ROWS) /* nobody reads it any more: that was two tiles ago */
+    if (threadIdx.x < LP_F8_SOME_ROWS) /* nobody reads it any more: that was two tiles ago */
         h.most[(number + 1) % 3][threadIdx.x] = 0;
 #pragma unroll
     for (int i = 0; i < N / 4; i++) {
@@ -39,7 +45,7 @@ __device__ __forceinline__ void f8_largest(f8_header &h, int number, const float
         if (lane < 4)
             atomicMax(of_tile + i / 2 * 8 + 2 * q + i % 2, __float_as_int(v));
     }
-    w4_sync<1, F8_MULTIPLIERS>();
+    w4_sync<1, f8_threads<f8_few_form>::MULTIPLIERS>();
 #pragma unroll
     for (int i = 0; i < N / 4; i++)
         most[i] = __int_as_float(of_tile[i / 2 * 8 + 2 * q + i % 2]);
@@ -47,7 +53,7 @@ __device__ __forceinline__ void f8_largest(f8_header &h, int number, const float
 
 /* `number`: of this tile among the block's tiles of the first projection. */
 template <int KIND, int N>
-__device__ __forceinline__ void f8_finish_h(const f8_arguments &p, f8_header &h, const f8_item &item, int part,
+__device__ __forceinline__ void f8_finish_h(const f8_arguments &p, f8_few_header &h, const f8_item &item, int part,
                                             int number, const float (&total)[N / 2])
 {
     constexpr int ELEMENT = f8_element_bytes(KIND);
@@ -99,7 +105,7 @@ __device__ __forceinline__ void f8_finish_out(const f8_arguments &p, const f8_it
                                               const float (&total)[N / 2])
 {
     const int warp = threadIdx.x / 32 % 4, g = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
-    const int column = (item.tile * p.projection[1].parts + part) * F8_PART_ROWS + warp * 16 + g / 2 * 2;
+    const int column = (item.tile * p.projection[1].parts + part) * f8_few_form::PART_ROWS + warp * 16 + g / 2 * 2;
 #pragma unroll
     for (int j = 0; j < N / 8; j++) {
         const int n = 8 * j + 2 * q + g % 2;

@@ -18,13 +18,15 @@ struct f8_block_scales {
     float held[2], next[2];
     int count;
 
-    __device__ __forceinline__ f8_block_scales(const f8_arguments &p, const f8_item &item, bool used)
+    /* Of blocks `first` and `second` of 128 weight rows, of the thread's rows g and g + 8. */
+    __device__ __forceinline__ f8_block_scales(const f8_arguments &p, const f8_item &item, int first, int second,
+                                               bool used)
         : from(), held(), next(), count(p.projection[item.projection].pieces)
     {
         if (!used)
             return;
-        from[0] = f8_scale_row(p, item, 0);
-        from[1] = item.projection == 0 ? f8_scale_row(p, item, 1) : from[0]; /* rows g are gate, rows g + 8 up */
+        from[0] = f8_scale_row(p, item, first);
+        from[1] = f8_scale_row(p, item, second);
         load(0);
         advance(0);
     }
@@ -104,23 +106,15 @@ __device__ __forceinline__ void f8_multiply_blocks(float (&total)[N / 2], uint32
     }
 }
 
-__device__ __forceinline__ void f8_release(uint64_t *barrier)
-{
-    __syncwarp();
-    if (threadIdx.x % 32 == 0)
-        hopper::barrier_arrive(hopper::shared_address(barrier));
-}
-
 /* Where a warpgroup is in the rings. Every warpgroup walks through every stage, the ones that others read too: a parity
  * tells one round from the next only to who has seen all of them. */
 struct f8_rings {
-    uint32_t weights, tokens; /* shared addresses */
-    f8_space space;
+    uint32_t shared; /* address of shared memory */
     f8_turn turn, token_turn;
 };
 
 /* Lets weights pass that this warpgroup does not read. */
-__device__ __forceinline__ void f8_pass(f8_header &h, f8_rings &rings, int stages)
+__device__ __forceinline__ void f8_pass(f8_queue &h, f8_rings &rings, int stages)
 {
     for (int i = 0; i < stages; i++, rings.turn.next()) {
         hopper::barrier_wait(hopper::shared_address(&h.full[rings.turn.at]), rings.turn.phase);
@@ -129,7 +123,7 @@ __device__ __forceinline__ void f8_pass(f8_header &h, f8_rings &rings, int stage
 }
 
 /* The same of all of an item that other warpgroups work on. */
-__device__ __forceinline__ void f8_pass_item(f8_header &h, f8_rings &rings, int stages, int parts)
+__device__ __forceinline__ void f8_pass_item(f8_queue &h, f8_rings &rings, int stages, int parts)
 {
     for (int i = 0; i < stages; i += parts, rings.token_turn.next()) {
         hopper::barrier_wait(hopper::shared_address(&h.tokens_full[rings.token_turn.at]), rings.token_turn.phase);
@@ -140,29 +134,32 @@ __device__ __forceinline__ void f8_pass_item(f8_header &h, f8_rings &rings, int 
 
 /* `part` of a tile. COLUMNS: of E4M3, to a fresh sum. */
 template <int KIND, int N, int COLUMNS>
-__device__ __forceinline__ void f8_multiply(const f8_arguments &p, f8_header &h, f8_rings &rings, const f8_item &item,
+__device__ __forceinline__ void f8_multiply(const f8_arguments &p, f8_queue &h, f8_rings &rings, const f8_item &item,
                                             int part, float (&total)[N / 2])
 {
+    using Form = f8_few_form;
     const f8_projection &projection = p.projection[item.projection];
     const int q = threadIdx.x % 4;
-    f8_block_scales scales(p, item, KIND == F8_BLOCKS);
+    const int up = item.projection == 0 ? p.intermediate / 128 : 0; /* rows g are gate then, rows g + 8 up */
+    f8_block_scales scales(p, item, item.tile, item.tile + up, KIND == F8_BLOCKS);
 #pragma unroll
     for (int i = 0; i < N / 2; i++)
         total[i] = 0.0f;
-    for (int k = 0; k < projection.pieces; k += F8_PIECES) {
-        const int pieces = min(F8_PIECES, projection.pieces - k);
+    for (int k = 0; k < projection.pieces; k += Form::PIECES) {
+        const int pieces = min(Form::PIECES, projection.pieces - k);
         hopper::barrier_wait(hopper::shared_address(&h.tokens_full[rings.token_turn.at]), rings.token_turn.phase);
         f8_pass(h, rings, part);
         hopper::barrier_wait(hopper::shared_address(&h.full[rings.turn.at]), rings.turn.phase);
-        const uint32_t weights = rings.weights + __shfl_sync(~0u, rings.turn.at, 0) * F8_STAGE;
-        const uint32_t tokens = rings.tokens + __shfl_sync(~0u, rings.token_turn.at, 0) * rings.space.token_stage;
+        const int stage = __shfl_sync(~0u, rings.turn.at, 0), token_stage = __shfl_sync(~0u, rings.token_turn.at, 0);
+        const uint32_t weights = rings.shared + p.space.weights + stage * f8_stage_bytes<Form>;
+        const uint32_t tokens = rings.shared + p.space.tokens + token_stage * p.space.token_stage;
+        const uint32_t token_scales = rings.shared + p.space.scales + token_stage * p.space.scale_stage + 8 * q;
         for (int i = 0; i < pieces; i++) {
-            const uint32_t a = weights + i * F8_PIECE_BYTES, b = tokens + i * N * F8_PIECE;
+            const uint32_t a = weights + i * f8_piece_bytes<Form>, b = tokens + i * N * F8_PIECE;
             if constexpr (KIND == F8_BF16)
                 f8_multiply_bf16<N>(total, a, b);
             else
-                f8_multiply_blocks<N, COLUMNS>(total, a, b, scales.at(k + i),
-                                               tokens + rings.space.scales + i * N * 4 + 8 * q);
+                f8_multiply_blocks<N, COLUMNS>(total, a, b, scales.at(k + i), token_scales + i * N * 4);
         }
         f8_release(&h.empty[rings.turn.at]);
         rings.turn.next();

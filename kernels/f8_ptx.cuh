@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Instructions of Hopper that only the kernel of whole-byte weights for few tokens uses. */
+/* Instructions of Hopper that only the kernels of whole-byte weights for few tokens use. */
 #ifndef LOADPLAN_F8_PTX_CUH
 #define LOADPLAN_F8_PTX_CUH
 
@@ -38,13 +38,17 @@ __device__ __forceinline__ void f8_ask_for_map(const void *map)
 template <bool BF16, int N>
 __device__ __forceinline__ void f8_mma(float (&d)[N / 2], uint64_t weights, uint64_t tokens, int add_to)
 {
-    static_assert(N == 8 || N == 16 || N == 24 || N == 32 || N == 48 || N == 64, "columns of a product");
+    static_assert(N % 8 == 0 && N > 0 && N <= 80, "columns of a product");
     F8_COLUMNS(8, W4_D4, "%4", "%5", "%6", W4_IO4(0));
     F8_COLUMNS(16, W4_D8, "%8", "%9", "%10", W4_IO8(0));
     F8_COLUMNS(24, W4_D12, "%12", "%13", "%14", W4_IO8(0), W4_IO4(8));
     F8_COLUMNS(32, W4_D16, "%16", "%17", "%18", W4_IO16(0));
+    F8_COLUMNS(40, W4_D20, "%20", "%21", "%22", W4_IO16(0), W4_IO4(16));
     F8_COLUMNS(48, W4_D24, "%24", "%25", "%26", W4_IO16(0), W4_IO8(16));
+    F8_COLUMNS(56, W4_D28, "%28", "%29", "%30", W4_IO16(0), W4_IO8(16), W4_IO4(24));
     F8_COLUMNS(64, W4_D32, "%32", "%33", "%34", W4_IO16(0), W4_IO16(16));
+    F8_COLUMNS(72, W4_D36, "%36", "%37", "%38", W4_IO16(0), W4_IO16(16), W4_IO4(32));
+    F8_COLUMNS(80, W4_D40, "%40", "%41", "%42", W4_IO16(0), W4_IO16(16), W4_IO8(32));
 }
 
 #endif

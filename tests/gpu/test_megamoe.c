@@ -110,6 +110,9 @@ static const moe_case cases[] = {
     OF_CHUNKS("mxfp4", LP_MXFP4),
     OF_CHUNKS("nvfp4", LP_NVFP4),
     OF_CHUNKS("mxfp8", LP_MXFP8),
+    OF_CHUNKS("fp8-many", LP_FP8_BLOCK128),
+    {"fp8-many-fast", LP_FP8_BLOCK128, 0, CHUNKS, .tokens = {60, 170, 256}, .zero_every = 5, .fast = true},
+    {"fp8-many-x8", LP_FP8_BLOCK128, 0, CHUNKS, .tokens = {64, 200}, .fp8_x = true, .limit = 1.5f},
 #define SIZES(label, format, n, h, i)                                                                                  \
     {                                                                                                                  \
         label "-" #h "x" #i, format, n, .experts = 3, .hidden = h, .intermediate = i, .top_k = 2, .max_tokens = 256,   \

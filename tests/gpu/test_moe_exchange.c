@@ -42,6 +42,8 @@ static const exchange_case cases[] = {
     OF_FORMAT("mxfp8", LP_MXFP8, 0),
     OF_FORMAT("bf16", LP_MOE_BF16, 0),
     {"fp8-x8", LP_FP8_BLOCK128, 0, 2, SMALL, .tokens = {17, 64}, .fp8_x = true},
+    {"fp8-many", LP_FP8_BLOCK128, 0, 2, .hidden = 512, .intermediate = 2048, .experts = 4, .tokens = {40, 48},
+     .bound = 48},
     {"mxfp4-x8", LP_MXFP4, 0, 3, SMALL, .tokens = {17, 64, 1}, .fp8_x = true},
     {"mxfp4-shared", LP_MXFP4, 0, 2, SMALL, .tokens = {17, 64}, .shared_intermediate = 384},
     {"nvfp4-shared", LP_NVFP4, 0, 3, SMALL, .tokens = {5, 0, 40}, .bound = 40, .shared_intermediate = 256},

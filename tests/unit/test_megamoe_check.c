@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "kernels/f8_few.h"
 #include "kernels/megamoe_private.h"
 
 #include <math.h>
@@ -363,6 +364,29 @@ static void few_whole_bytes_have_a_path_of_their_own(void **state)
     assert_false(lp_moe_path_f8_few.takes(&s.shape, LP_MOE_CONTRACT));
 }
 
+static void whole_bytes_come_in_chunks_by_the_routes_that_are_expected(void **state)
+{
+    (void)state;
+    setup s = make(LP_FP8_BLOCK128, 0);
+    s.shape.intermediate = 2048, s.shape.max_tokens = 8192, s.shape.experts = 32, s.shape.top_k = 4;
+    static const struct {
+        int64_t tokens;
+        int rows;
+    } of[] = {{8, LP_F8_FEW_ROWS},    {160, LP_F8_FEW_ROWS},  {161, LP_F8_SOME_ROWS},
+              {384, LP_F8_SOME_ROWS}, {385, LP_F8_MANY_ROWS}, {800, LP_F8_MANY_ROWS}};
+    for (size_t i = 0; i < sizeof of / sizeof of[0]; i++) {
+        s.shape.tokens_bound = of[i].tokens;
+        assert_int_equal(lp_f8_chunk_rows(&s.shape), of[i].rows);
+        s.shape.format = LP_FP8_BLOCK128;
+        assert_true(lp_moe_path_f8_few.takes(&s.shape, LP_MOE_CONTRACT));
+        s.shape.format = LP_MOE_BF16; /* has no kernel for the largest chunks */
+        assert_int_equal(lp_moe_path_f8_few.takes(&s.shape, LP_MOE_CONTRACT), of[i].rows != LP_F8_MANY_ROWS);
+    }
+    s.shape.format = LP_FP8_BLOCK128;
+    s.shape.tokens_bound = 32 * LP_F8_EXPECTED_MOST / 4 + 1;
+    assert_false(lp_moe_path_f8_few.takes(&s.shape, LP_MOE_CONTRACT));
+}
+
 static void mxfp8_has_a_path_of_its_own(void **state)
 {
     (void)state;
@@ -410,6 +434,7 @@ int main(void)
         cmocka_unit_test(the_workspace_is_checked),
         cmocka_unit_test(the_workspace_suffices_for_every_bound),
         cmocka_unit_test(few_whole_bytes_have_a_path_of_their_own),
+        cmocka_unit_test(whole_bytes_come_in_chunks_by_the_routes_that_are_expected),
         cmocka_unit_test(mxfp8_has_a_path_of_its_own),
         cmocka_unit_test(caps_hold_for_the_worst_routing),
     };

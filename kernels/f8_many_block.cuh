@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The kernel of FP8 blocks for chunks of up to 112 tokens: what its shared memory holds.
+ *
+ * Of the ring of weights each of two warpgroups has every second stage, so it need not follow the other: a stage is
+ * given back as soon as one warpgroup has multiplied its 128 columns. Threads 0..255 multiply and finish tiles; of the
+ * last warpgroup one thread feeds weights, one tokens, and one warp makes the factors of sums.
+ */
+#ifndef LOADPLAN_F8_MANY_BLOCK_CUH
+#define LOADPLAN_F8_MANY_BLOCK_CUH
+
+#include "kernels/f8_block.cuh"
+
+/* A tile's end goes through shared memory so many tokens at a time, as FP32 [token][256 rows]; rows of tokens are so
+ * far apart that no two lanes of a warp write to the same bank. */
+constexpr int F8_MANY_TURNED = 48, F8_MANY_PITCH = 260;
+constexpr int F8_MANY_STAGES = 8, F8_MANY_TOKEN_STAGES = f8_many_form::TOKEN_STAGES;
+constexpr int F8_MANY_FACTORS = f8_threads<f8_many_form>::TOKEN_FEEDER + 32; /* of the warp that makes them */
+
+/* Factors of the sums of two tokens: their scales times that of the first and of the second block of the tile's
+ * weights, gate and up or the upper and the lower 128 rows. */
+struct f8_many_factor {
+    float2 first, second;
+};
+
+struct f8_many_shared {
+    f8_queue queue;
+    uint64_t factors_full[F8_MANY_TOKEN_STAGES];
+    float weight[LP_F8_MANY_ROWS]; /* router weights of the tokens of the tile of gate and up that ends */
+    alignas(128) float scales[F8_MANY_TOKEN_STAGES][LP_F8_MANY_ROWS];
+    f8_many_factor factors[F8_MANY_TOKEN_STAGES][LP_F8_MANY_ROWS / 2];
+    alignas(128) float turned[F8_MANY_TURNED * F8_MANY_PITCH];
+    alignas(1024) uint8_t tokens[F8_MANY_TOKEN_STAGES][LP_F8_MANY_ROWS * F8_PIECE];
+    uint8_t weights[F8_MANY_STAGES][f8_stage_bytes<f8_many_form>];
+};
+static_assert(sizeof(f8_many_shared) <= F8_MOST_BYTES && F8_MANY_STAGES % f8_many_form::GROUPS == 0,
+              "a block's most, and every second stage");
+
+#endif
