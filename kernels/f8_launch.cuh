@@ -4,6 +4,7 @@
 #define LOADPLAN_F8_LAUNCH_CUH
 
 #include "kernels/f8_block.cuh"
+#include "kernels/moe_arguments.cuh"
 #include "kernels/moe_route_job.cuh"
 #include "kernels/moe_tensor_map.cuh"
 
@@ -97,19 +98,12 @@ lp_status f8_run(const lp_moe_call *call, f8_kernel kernel, const f8_space &spac
     p.projection[0] = f8_projection_of<Form>(call, 0, areas);
     p.projection[1] = f8_projection_of<Form>(call, 1, areas);
     p.space = space;
-    p.routes = areas.routes;
-    p.h = static_cast<char *>(areas.h), p.h_scale = areas.h_scale;
-    p.out = areas.out;
-    if (call->sink != nullptr)
-        p.sink = *call->sink;
-    p.hidden = static_cast<int>(s.hidden), p.intermediate = static_cast<int>(s.intermediate);
+    moe_set_arguments(p, call, areas, blocks);
+    p.h_scale = areas.h_scale;
     p.kind = s.format == LP_MOE_BF16 ? F8_BF16 : F8_BLOCKS;
     p.fast = s.fast;
     p.chunk_rows = chunk_rows, p.unit = chunk_rows == LP_F8_FEW_ROWS ? 8 : 16, p.even_rows = even_rows;
     p.stages = min((F8_MOST_BYTES - space.weights) / f8_stage_bytes<Form>, static_cast<int>(F8_MOST_STAGES));
-    p.first_tiles = static_cast<int>(min(static_cast<int64_t>(blocks), s.experts * p.projection[0].tiles));
-    p.activation = s.activation, p.alpha = s.activation_alpha, p.beta = s.activation_beta, p.limit = s.activation_limit;
-    p.ticket = areas.routes.sync, p.ready = areas.routes.sync + 1;
     LP_TRY(f8_route(call, areas, p, err));
     LP_TRY(f8_projections<Form>(call, kernel, p, blocks, err));
     return lp_moe_finish(call, areas.routes.route_row, areas.out, err);

@@ -10,6 +10,7 @@
 #include "kernels/m8_feed.cuh"
 #include "kernels/m8_finish.cuh"
 #include "kernels/m8_multiply.cuh"
+#include "kernels/moe_arguments.cuh"
 #include "kernels/moe_route_job.cuh"
 #include "kernels/moe_tensor_map.cuh"
 
@@ -157,17 +158,9 @@ lp_status run_projections(const lp_moe_call *call, const lp_m8_areas &areas, int
     m8_arguments p = {};
     p.projection[0] = projection_of(call, 0, areas);
     p.projection[1] = projection_of(call, 1, areas);
-    p.routes = areas.routes;
-    p.h = static_cast<char *>(areas.h);
-    p.out = areas.out;
-    if (call->sink != nullptr)
-        p.sink = *call->sink;
-    p.hidden = static_cast<int>(s.hidden), p.intermediate = static_cast<int>(s.intermediate);
+    moe_set_arguments(p, call, areas, blocks);
     p.chunk_rows = chunk_rows, p.unit = unit;
     p.stages = space.stages, p.token_stages = space.token_stages;
-    p.first_tiles = static_cast<int>(min(static_cast<int64_t>(blocks), s.experts * p.projection[0].tiles));
-    p.activation = s.activation, p.alpha = s.activation_alpha, p.beta = s.activation_beta, p.limit = s.activation_limit;
-    p.ticket = areas.routes.sync, p.ready = areas.routes.sync + 1;
     CUtensorMap map[2];
     for (int i = 0; i < 2; i++) {
         const m8_projection &projection = p.projection[i];
