@@ -11,7 +11,7 @@
 
 enum {
     STEPS_MOST = 1 << 14, /* of what is rotated, and of what lies inside that */
-    TRIES_MOST = 256,
+    TRIES_MOST = 48,
     PASSES_MOST = 8 /* over all places, all tries together */
 };
 

@@ -12,7 +12,7 @@
 #include "layouts/chain_split.h"
 
 #define LOOKS_EACH 56                 /* times that each place is looked at, on average, before the search gives up, */
-#define LOOKS_FREE ((int64_t)1 << 26) /* but this often in all at least */
+#define LOOKS_FREE ((int64_t)1 << 24) /* but this often in all at least */
 #define ALL_ENDS   512                /* indices of a dimension, each of which may end a part */
 
 /* ---- parts of the source ---- */

@@ -272,7 +272,7 @@ static void each_place_is_looked_at_a_few_times(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         for (int64_t rows = 640; rows <= 5120; rows *= 8) {
             const int64_t shape[2] = {rows, 256}, count = rows * 256;
-            const int64_t most = cases[i].passes * count + (cases[i].chain == NULL ? (int64_t)1 << 26 : 0);
+            const int64_t most = cases[i].passes * count + (cases[i].chain == NULL ? (int64_t)1 << 24 : 0);
             int64_t looked, *const place = recorded(cases[i].chain, shape);
             lp_chain found;
             assert_int_equal(lp_split_identify(&found, place, count, 2, shape, NULL, &looked, NULL),
