@@ -132,11 +132,8 @@ lp_status lp_out_send(lp_outflow *f, const int32_t *peer, int32_t peers, int64_t
         f->transfer[count++] = (lp_transfer){
             .peer = peer[i], .is_send = true, .is_host = true, .data = f->header[slot], .bytes = LP_FRAME_BYTES};
         if (bytes > 0)
-            f->transfer[count++] = (lp_transfer){.peer = peer[i],
-                                                 .is_send = true,
-                                                 .is_behind = i > 0,
-                                                 .data = s->bucket_memory[slot],
-                                                 .bytes = bytes};
+            f->transfer[count++] = (lp_transfer){
+                .peer = peer[i], .is_send = true, .is_behind = i > 0, .data = s->bucket_memory[slot], .bytes = bytes};
         s->report.bytes_moved += bytes;
     }
     LP_TRY(t->start(t->context, f->transfer, count, &f->ticket[slot], err));
