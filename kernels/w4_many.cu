@@ -8,6 +8,7 @@
 #include "kernels/w4_feed.cuh"
 #include "kernels/w4_launch.cuh"
 #include "kernels/w4_many_multiply.cuh"
+#include "kernels/w4_many_store.cuh"
 
 namespace
 {

@@ -7,6 +7,7 @@
 #ifndef LOADPLAN_W4_MANY_MULTIPLY_CUH
 #define LOADPLAN_W4_MANY_MULTIPLY_CUH
 
+#include "kernels/moe_launch.cuh"
 #include "kernels/w4_many_finish.cuh"
 #include "kernels/w4_many_nv.cuh"
 
