@@ -11,17 +11,6 @@ static void index_of(int64_t flat, int32_t ndim, const int64_t *shape, int64_t *
     }
 }
 
-/* The row-major number of what lies at a place; -1: padding. */
-static int64_t element_at(const lp_chain_form *form, int64_t off)
-{
-    int64_t index[LP_CHAIN_DIMS], flat = 0;
-    if (!lp_chain_origin(form, off, index))
-        return -1;
-    for (int32_t d = 0; d < form->chain.ndim; d++)
-        flat = flat * form->shape[d] + index[d];
-    return flat;
-}
-
 /* `place` says what lies where, and is released. */
 static lp_status find(lp_chain *out, int64_t *place, int64_t count, int32_t ndim, const int64_t *shape,
                       const lp_alloc *alloc, lp_error *err)
@@ -41,8 +30,8 @@ lp_status lp_chain_compose(lp_chain *out, const lp_chain_form *first, const lp_c
     if (place == NULL)
         return lp_fail_memory(err);
     for (int64_t k = 0; k < second->units; k++) {
-        const int64_t between = element_at(second, k);
-        place[k] = between < 0 ? -1 : element_at(first, between);
+        const int64_t between = lp_chain_element_at(second, k);
+        place[k] = between < 0 ? -1 : lp_chain_element_at(first, between);
     }
     return find(out, place, second->units, first->chain.ndim, first->shape, alloc, err);
 }

@@ -86,78 +86,6 @@ static void count_from_zero(const lp_chain_request *request, int64_t *place, int
         place[k]--;
 }
 
-/* ---- values that change ---- */
-
-/* The index, each of whose units was changed to give `seen`: by an exclusive or with `value`, or by adding it. */
-static int64_t unchanged(int64_t seen, int64_t value, int bits, bool adds)
-{
-    const int64_t mask = ((int64_t)1 << bits) - 1;
-    int64_t index = 0;
-    for (int shift = 0; shift + bits <= 63 && seen >> shift != 0; shift += bits) {
-        const int64_t unit = seen >> shift & mask;
-        index |= ((adds ? unit - value : unit ^ value) & mask) << shift;
-    }
-    return index;
-}
-
-/* How often the highest unit of an index has each value: in the file, and among 0 .. count-1. */
-typedef struct unit_counts {
-    int64_t seen[256], made[256];
-} unit_counts;
-
-static void count_units(const int64_t *place, int64_t count, int bits, unit_counts *out)
-{
-    int64_t all = count - 1;
-    for (int64_t k = 0; k < count; k++)
-        all |= place[k];
-    int shift = 0;
-    while (shift + 2 * bits <= 63 && all >> (shift + bits) != 0)
-        shift += bits;
-    const int64_t mask = ((int64_t)1 << bits) - 1;
-    *out = (unit_counts){{0}, {0}};
-    for (int64_t k = 0; k < count; k++) {
-        out->seen[place[k] >> shift & mask]++;
-        out->made[k >> shift & mask]++;
-    }
-}
-
-/* Whether the change makes the one out of the other. */
-static bool could_be(const unit_counts *counts, int64_t value, int bits, bool adds)
-{
-    const int64_t mask = ((int64_t)1 << bits) - 1;
-    for (int64_t unit = 0; unit <= mask; unit++)
-        if (counts->made[unit] != counts->seen[(adds ? unit + value : unit ^ value) & mask])
-            return false;
-    return true;
-}
-
-/* Whether the units came out changed, all in the same way: then the order alone may be a chain. Every index has as many
- * units as the file has tensors, so what is changed shows in the highest one. */
-static bool find_change(const int64_t *place, int64_t count, int bits, const lp_chain_request *request,
-                        const lp_platform *platform, int64_t *value, bool *adds, lp_chain *chain)
-{
-    if (bits > 8) /* whole integers, or units too wide to try each change */
-        return false;
-    int64_t *const order = lp_allocate(platform->alloc, (size_t)count * sizeof *order);
-    if (order == NULL)
-        return false;
-    bool found = false;
-    unit_counts counts;
-    count_units(place, count, bits, &counts);
-    for (int64_t change = 2; change < (int64_t)2 << bits && !found; change++) {
-        *value = change / 2;
-        *adds = change % 2 != 0;
-        bool inside = could_be(&counts, *value, bits, *adds);
-        for (int64_t k = 0; k < count && inside; k++) {
-            order[k] = unchanged(place[k], *value, bits, *adds);
-            inside = order[k] < count;
-        }
-        found = inside && lp_chain_identify(chain, order, count, request->chain.ndim, request->shape, NULL) == LP_OK;
-    }
-    lp_release(platform->alloc, order);
-    return found;
-}
-
 static int fail_identify(lp_cli *cli, const lp_chain_request *request, const lp_platform *platform, int bits,
                          const int64_t *place, int64_t count, lp_error *err)
 {
@@ -165,7 +93,8 @@ static int fail_identify(lp_cli *cli, const lp_chain_request *request, const lp_
     lp_chain chain;
     int64_t value;
     bool adds;
-    if (err->code == LP_E_UNSUPPORTED && find_change(place, count, bits, request, platform, &value, &adds, &chain)) {
+    if (err->code == LP_E_UNSUPPORTED &&
+        lp_chain_find_change(place, count, bits, request, platform, &value, &adds, &chain)) {
         lp_chain_text(&chain, text, sizeof text);
         lp_fail(err, LP_E_UNSUPPORTED, "values change: each unit is %s 0x%" PRIx64 "; no chain says that",
                 adds ? "more by" : "exclusive-or'ed with", (uint64_t)value);
@@ -174,23 +103,12 @@ static int fail_identify(lp_cli *cli, const lp_chain_request *request, const lp_
     return lp_cli_fail(cli, err);
 }
 
-/* The element of the source that the chain puts at a place; -1: padding. */
-static int64_t element_at(const lp_chain_form *form, int64_t at)
-{
-    int64_t index[LP_CHAIN_DIMS], flat = 0;
-    if (!lp_chain_origin(form, at, index))
-        return -1;
-    for (int32_t d = 0; d < form->chain.ndim; d++)
-        flat = flat * form->shape[d] + index[d];
-    return flat;
-}
-
 /* The first place where the chain has another source element; -1: none. What a file has where the chain has padding is
  * not looked at. */
 static int64_t first_difference(const lp_chain_form *form, const int64_t *place, int64_t count)
 {
     for (int64_t k = 0; k < count; k++) {
-        const int64_t element = element_at(form, k);
+        const int64_t element = lp_chain_element_at(form, k);
         if (element >= 0 && element != place[k])
             return k;
     }
@@ -236,9 +154,9 @@ static bool compare_json(lp_cli *cli, const lp_chain_form *form, const int64_t *
         json_pack("{s:i, s:s, s:b, s:I, s:I}", "format", 1, "chain", text, "same", form->units == count && at < 0,
                   "chain_places", (json_int_t)form->units, "file_places", (json_int_t)count);
     if (at >= 0)
-        json_object_update_new(root,
-                               json_pack("{s:I, s:I, s:I}", "place", (json_int_t)at, "chain_element",
-                                         (json_int_t)element_at(form, at), "file_element", (json_int_t)place[at]));
+        json_object_update_new(root, json_pack("{s:I, s:I, s:I}", "place", (json_int_t)at, "chain_element",
+                                               (json_int_t)lp_chain_element_at(form, at), "file_element",
+                                               (json_int_t)place[at]));
     return lp_cli_json(cli, root);
 }
 
@@ -259,7 +177,7 @@ static int compare(lp_cli *cli, const lp_chain_request *request, const int64_t *
     else if (!json)
         fprintf(cli->out,
                 "not the same: at place %" PRId64 " the chain has element %" PRId64 ", the file %" PRId64 "\n", at,
-                element_at(&form, at), place[at]);
+                lp_chain_element_at(&form, at), place[at]);
     return form.units == count && at < 0 ? LP_EXIT_DONE : LP_EXIT_NO;
 }
 
@@ -300,8 +218,8 @@ static int put_comparison(lp_cli *cli, const lp_chain_form *one, const lp_chain_
                                        (json_int_t)one->units, "other_places", (json_int_t)other->units);
         if (at >= 0)
             json_object_update_new(root, json_pack("{s:I, s:I, s:I}", "place", (json_int_t)at, "chain_element",
-                                                   (json_int_t)element_at(one, at), "other_element",
-                                                   (json_int_t)element_at(other, at)));
+                                                   (json_int_t)lp_chain_element_at(one, at), "other_element",
+                                                   (json_int_t)lp_chain_element_at(other, at)));
         if (!lp_cli_json(cli, root))
             return LP_EXIT_ENVIRONMENT;
     } else if (same) {
@@ -311,7 +229,7 @@ static int put_comparison(lp_cli *cli, const lp_chain_form *one, const lp_chain_
                 other->units);
     } else {
         fprintf(cli->out, "not the same: at place %" PRId64 " one has element %" PRId64 ", the other %" PRId64 "\n", at,
-                element_at(one, at), element_at(other, at));
+                lp_chain_element_at(one, at), lp_chain_element_at(other, at));
     }
     return same ? LP_EXIT_DONE : LP_EXIT_NO;
 }
@@ -331,7 +249,7 @@ int lp_chain_compare(lp_cli *cli, const lp_chain_request *request, const lp_chai
                             other.source_units);
     if (one.units != other.units)
         return put_comparison(cli, &one, &other, -1, json);
-    while (at < one.units && element_at(&one, at) == element_at(&other, at))
+    while (at < one.units && lp_chain_element_at(&one, at) == lp_chain_element_at(&other, at))
         at++;
     return put_comparison(cli, &one, &other, at < one.units ? at : -1, json);
 }

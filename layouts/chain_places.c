@@ -154,3 +154,13 @@ bool lp_chain_origin(const lp_chain_form *form, int64_t off, int64_t *index)
             return false;
     return true;
 }
+
+int64_t lp_chain_element_at(const lp_chain_form *form, int64_t off)
+{
+    int64_t index[LP_CHAIN_DIMS], flat = 0;
+    if (!lp_chain_origin(form, off, index))
+        return -1;
+    for (int32_t d = 0; d < form->chain.ndim; d++)
+        flat = flat * form->shape[d] + index[d];
+    return flat;
+}

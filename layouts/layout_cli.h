@@ -96,6 +96,12 @@ int lp_chain_show_svg(lp_cli *cli, const lp_chain_request *request);
 int lp_chain_compare(lp_cli *cli, const lp_chain_request *request, const lp_chain_request *with, bool json);
 int lp_chain_identify_file(lp_cli *cli, const lp_chain_request *request, const char *in, bool json);
 
+/* Whether the units came out changed, all in the same way: then the order alone may be a chain. Every index has as many
+ * units as the file has tensors, so what is changed shows in the highest one. Gives the change, added or else
+ * exclusive-or'ed, and that chain. */
+bool lp_chain_find_change(const int64_t *place, int64_t count, int bits, const lp_chain_request *request,
+                          const lp_platform *platform, int64_t *value, bool *adds, lp_chain *chain);
+
 /* "[2, 768, 256]" */
 const char *lp_layout_list_text(char *buffer, size_t buffer_bytes, int64_t count, const int64_t *value);
 

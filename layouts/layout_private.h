@@ -109,6 +109,9 @@ static inline int64_t lp_chain_rotated(int64_t digit, int64_t by, int64_t extent
 /* Where the digit of an axis stands, given those of all axes. */
 int64_t lp_chain_step_at(const lp_chain_form *form, const lp_chain_place *place, const int64_t *digit);
 
+/* The row-major number of the source element at a place; -1: padding. */
+int64_t lp_chain_element_at(const lp_chain_form *form, int64_t off);
+
 /* The part that a source element belongs to. */
 int32_t lp_chain_part_at(const lp_chain_form *form, const int64_t *index);
 
