@@ -12,6 +12,7 @@ import importlib.util
 import pathlib
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -36,7 +37,7 @@ PREPARE = {
     "docs/ci.md": ["cp careful.lpt main.lpt", "cp careless.lpt pr.lpt"],
     "docs/report.md": ["cp careful.lpt main.lpt", "cp careless.lpt pr.lpt"],
     "docs/distributed.md": ["{tools}/make_checkpoint -o dense --kind dense --layers 4 --hidden 512 --intermediate 512 --heads 64"
-                            " --kv-heads 8 --head-dim 8 --vocab 512",
+                            " --kv-heads 8 --head-dim 8 --vocab 512", "ln -s dense ck",
                             "loadplan record -q --checkpoint dense --dp 16 --tp 4 -o dp16tp4.lpt",
                             "loadplan record -q --checkpoint dense --tp 8 -o tp8.lpt"],
 }
@@ -138,7 +139,7 @@ def plain(line, exact):
     line = re.sub(r"\s+", " ", line.rstrip())
     if exact:
         return line
-    line = re.sub(r"\blp1:[0-9a-f]+", "lp1:#", line)
+    line = re.sub(r"\b(lp1:|content )[0-9a-f]+", r"\1#", line)
     return re.sub(r"\d[\d,]*(\.\d+)?( ([KMGT]i)?B(/s)?| [GM]B/s| [mu]?s)?\b", "#", line)
 
 
@@ -180,6 +181,23 @@ def serve(command, folder):
     return process, seen
 
 
+def finish_beside(command, beside, folder):
+    """Runs the last of several commands that work together, and waits for those that were started with '&' before it. All
+    that they print, sorted, because they print at the same time; and the worst exit code."""
+    done = shell(command, folder)
+    seen, code = done.stdout.splitlines(), done.returncode
+    for process in beside:
+        seen += process.communicate(timeout=120)[0].splitlines()
+        code = max(code, process.returncode)
+    return sorted(seen), code
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return str(s.getsockname()[1])
+
+
 def run_scripts(name, text, demo, folder):
     """Blocks without prompts that use git: run as they stand, in a repository; what they set up for git is tried."""
     blocks = [b for b in re.findall(r"^```\n(.*?)^```", text, re.M | re.S) if re.match(r"(git show|echo '\*\.lpt diff)", b)]
@@ -207,7 +225,8 @@ def run_document(name, text, demo, folder):
         done = shell(command, folder)
         if done.returncode != 0:
             return fail(name, f"cannot prepare: {command}\n{done.stdout}") or 0
-    servers, ran, code = [], 0, 0
+    servers, beside, ran, code = [], [], 0, 0
+    port = free_port()
     for (number, command, shown), after in zip(commands, commands[1:] + [(0, "", [])]):
         place = f"{name}:{number}"
         if command == "echo $?":
@@ -218,10 +237,19 @@ def run_document(name, text, demo, folder):
             continue
         if "minilm" in command and not (folder / "minilm").exists():
             continue
-        command = command.replace("/tmp/engine.sock", "engine.sock")
+        command = command.replace("/tmp/engine.sock", "engine.sock").replace("127.0.0.1:7700", "127.0.0.1:" + port)
         shown = [line.replace("/tmp/engine.sock", "engine.sock") for line in shown if line.strip()]
         ran += 1
-        if command.startswith("loadplan serve "):
+        if command.endswith(" &"):
+            beside.append(subprocess.Popen(["bash", "-c", "exec " + command[:-2]], cwd=folder, stdout=subprocess.PIPE,
+                                           stderr=subprocess.STDOUT, text=True,
+                                           env={"PATH": f"{build}:/usr/bin:/bin", "LC_ALL": "C.UTF-8"}))
+            continue
+        if beside:
+            seen, code = finish_beside(command, beside, folder)
+            shown.sort()
+            beside = []
+        elif command.startswith("loadplan serve "):
             process, seen = serve(command, folder)
             servers.append(process)
             code = process.poll() or 0
@@ -232,7 +260,7 @@ def run_document(name, text, demo, folder):
             compare(place, shown, seen, name in EXACT)
         if code != 0 and not shown and after[1] != "echo $?":
             fail(place, f"exit code {code}:\n    " + "\n    ".join(seen))
-    for process in servers:
+    for process in servers + beside:
         process.terminate()
         process.wait()
     return ran
