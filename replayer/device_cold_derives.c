@@ -3,8 +3,8 @@
  * Derives of a cold start on the device: by the evaluator of the CPU, on values that are copied to the host and back.
  * They are scales and such, a few bytes each. Staged inputs are read from the files here, after everything else.
  */
-#include "replayer/derive_eval.h"
 #include "replayer/device_cold_batches.h"
+#include "replayer/session.h"
 
 typedef struct runner {
     const lp_cold_device *device;
@@ -15,7 +15,7 @@ typedef struct runner {
     bool *is_skipped;                 /* by job */
     int64_t bytes_read;
     uint32_t failed_job;
-    char failed_text[400];
+    lp_derive_check failed; /* of it */
 } runner;
 
 static lp_status take(const runner *r, int64_t bytes, uint8_t **out, lp_error *err)
@@ -110,7 +110,7 @@ static lp_status evaluate(runner *r, uint32_t number, int64_t *written, lp_error
         status = store_result(r, derive, result, written, err);
     if (status == LP_OK && derive->dest == LP_NONE && check.failed && r->failed_job == LP_NONE) {
         r->failed_job = number;
-        lp_derive_check_text(derive, &check, r->failed_text, sizeof r->failed_text);
+        r->failed = check;
     }
     for (uint32_t i = 0; i < derive->ninput; i++)
         lp_release(r->alloc, input[i]);
@@ -160,7 +160,7 @@ static lp_status run_all(runner *r, lp_cold_report *report, lp_error *err)
         LP_TRY(evaluate(r, j, &report->bytes_written, err));
         report->derives_run++;
     }
-    return r->failed_job == LP_NONE ? LP_OK : lp_fail(err, LP_E_VALUE, "%s", r->failed_text);
+    return r->failed_job == LP_NONE ? LP_OK : lp_session_check_failed(plan, r->failed_job, &r->failed, err);
 }
 
 lp_status lp_cold_derives(const lp_cold_device *device, const lp_plan *plan, const lp_cold_files *files,

@@ -290,12 +290,54 @@ static void test_failed_checks(void **state)
     cold_open_world(&b, 5, world_of_a_failing_check);
     assert_int_equal(cold_try(&b, &d, &o, NULL, &err), LP_E_VALUE);
     assert_non_null(strstr(err.text, "w1 and w3 differ for expert 0: "));
+    assert_string_equal(err.subject, b.w.dest[b.w.derive[0].input].name); /* as sessions say it */
     b.f.reads = 0;
     b.f.fail_at = 0;
     b.f.touch = b.path;
     assert_int_equal(cold_try(&b, &d, &o, NULL, &err), LP_E_CORRUPT);
     assert_non_null(strstr(err.text, "changed since its header was read"));
     assert_int_equal(atomic_load(&h.blocks), 0);
+    cold_close_bed(&b);
+}
+
+static void refuse_scale(world *w)
+{
+    const lp_refusal r = {.name = (uint32_t)lp_checkpoint_find(w->checkpoint, "scale"),
+                          .dest = w->dest[0].index,
+                          .operation = "aten.max",
+                          .reason = "reads a value on the host",
+                          .provenance = LP_NONE};
+    assert_ok(w, lp_trace_add_refusal(w->trace, &r, &w->err));
+}
+
+/* A fallback that a derive waits for, and a name that has nothing to do with it. */
+static void world_of_a_fallback(world *w)
+{
+    add_source(w, "scale", LP_F32, 1, 4);
+    const int plain = add_source(w, "plain", LP_F32, 2, 4);
+    const int scale = add_dest(w, "scales", LP_F32, 1, 4, 0, "g");
+    add_copy(w, plain, add_dest(w, "copy", LP_F32, 2, 4, 0, "g"), 0, 2, 0);
+    w->derive[w->nderive++] = (derive){DERIVE_MAX, add_dest(w, "most", LP_F32, 1, 1, 0, "g"), scale, -1};
+    build_world(w, refuse_scale);
+}
+
+static void test_fallbacks(void **state)
+{
+    cold_bed b;
+    host_device h;
+    lp_error err;
+    lp_cold_report r;
+    const lp_cold_device d = host_table(&h);
+    (void)state;
+    cold_open_world(&b, 6, world_of_a_fallback);
+    memset(b.want.data[2], 0, 4); /* what it feeds is skipped */
+    assert_int_equal(cold_try(&b, &d, &(lp_cold_options){.readers = 1}, NULL, &err), LP_E_INCOMPLETE);
+    assert_string_equal(err.text, "1 name is missing: 'scale' (a fallback)");
+    assert_ok(&b.w, cold_try(&b, &d, &(lp_cold_options){.readers = 1, .allow_fallbacks = true}, &r, &b.w.err));
+    assert_int_equal(r.fallbacks, 1);
+    assert_int_equal(r.derives_skipped, 1);
+    assert_int_equal(r.derives_run, 0);
+    assert_int_equal(r.bytes_needed, 32);
     cold_close_bed(&b);
 }
 
@@ -402,6 +444,7 @@ int main(void)
         cmocka_unit_test(test_slow_files),
         cmocka_unit_test(test_faults_of_files),
         cmocka_unit_test(test_failed_checks),
+        cmocka_unit_test(test_fallbacks),
         cmocka_unit_test(test_faults_of_the_device),
         cmocka_unit_test(test_the_caller_can_stop),
         cmocka_unit_test(test_sizes),
