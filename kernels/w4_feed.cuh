@@ -10,15 +10,6 @@
 #include "kernels/moe_launch.cuh"
 #include "kernels/w4_block.cuh"
 
-__device__ __forceinline__ void w4_serve(w4_item &item, const lp_moe_chunk &chunk, int number)
-{
-    item.expert = chunk.expert;
-    item.chunk = number;
-    item.row = chunk.row;
-    item.width = chunk.width;
-    item.valid = chunk.valid;
-}
-
 /* Stages of a tile. */
 template <typename L> struct w4_stages {
     __device__ __forceinline__ int operator()(const w4_projection &projection) const
@@ -27,32 +18,11 @@ template <typename L> struct w4_stages {
     }
 };
 
-/* As moe_find_item, whose form of the last lines gives these kernels, which have no register to spare, other code. */
+/* The item of a number; false: there is nothing to do for it. */
 template <typename L>
 __device__ __forceinline__ bool w4_find_item(const w4_arguments &p, int number, int chunks, w4_item &item)
 {
-    if (number < p.first_tiles) {
-        item = moe_first_tile<w4_item>(p, number, w4_stages<L>());
-        return moe_serve_first(p, item, L::MOST, L::UNIT, p.even_rows);
-    }
-    number -= p.first_tiles;
-    item.dropped = 0;
-    item.projection = 0;
-    if (number >= chunks * p.projection[0].tiles) {
-        number -= chunks * p.projection[0].tiles;
-        item.projection = number < chunks * p.projection[1].tiles ? 1 : -1;
-    }
-    if (item.projection < 0)
-        return true;
-    const w4_projection &projection = p.projection[item.projection];
-    const lp_moe_chunk any = p.routes.chunk[number / projection.tiles]; /* of the right expert */
-    const int in_expert = number - any.first * projection.tiles;        /* chunks of one tile follow one another */
-    const int own = any.first + in_expert % any.count;
-    item.tile = in_expert / any.count;
-    item.stages = w4_stages<L>()(projection);
-    w4_serve(item, own == number / projection.tiles ? any : p.routes.chunk[own], own);
-    const bool is_first = own == any.first && any.expert * projection.tiles + item.tile < p.first_tiles;
-    return item.projection == 1 || !is_first; /* first tiles have numbers of their own */
+    return moe_find_item(p, number, chunks, L::MOST, L::UNIT, p.even_rows, w4_stages<L>(), item);
 }
 
 /* One stage of weights. Where the last one of an odd number of steps has room for two, its second half repeats the
