@@ -55,7 +55,7 @@ template <int KIND, int MOST> lp_status launch(const lp_moe_call *call, const lp
 /* Routing and projections, with chunks that suit the routes which an expert may expect. */
 template <int KIND> lp_status run(const lp_moe_call *call, const lp_w4_areas &areas, lp_error *err)
 {
-    constexpr int FEW = 20, MIDDLE = 56;
+    constexpr int FEW = 20, MIDDLE = 45;
     const lp_megamoe_shape &s = *call->shape;
     const int64_t routes = s.tokens_bound * s.top_k;
     if constexpr (KIND == W4_MX_WIDE) {
