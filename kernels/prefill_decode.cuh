@@ -376,10 +376,12 @@ __device__ void prefill_feed_codes(const prefill_arguments &p, prefill_shared<KI
     for (int i = 0; i < prefill_raw<KIND>::RING - 1; i++)
         feed.fetch(sm.raw);
     prefill_walk walk(p, sm.tables, static_cast<int>(rank), 0);
+    prefill_teller teller(sm.told);
     for (int which = 0; which < 2; which++) {
         const int pieces = which == 0 ? pieces1 : pieces2;
         prefill_task task;
         while (walk.next(task)) {
+            teller.tell(task);
             for (int k = 0; k < pieces; k++, ring.next()) {
                 if (k % HALVES == 0 && !task.idle)
                     feed.fetch(sm.raw);
@@ -391,6 +393,7 @@ __device__ void prefill_feed_codes(const prefill_arguments &p, prefill_shared<KI
         if (which == 0)
             walk.to_second();
     }
+    teller.tell_end();
 }
 
 #endif

@@ -129,10 +129,12 @@ __device__ void prefill_feed_tokens(const prefill_arguments &p, prefill_shared<K
 {
     prefill_ring<prefill_stages(KIND)> ring;
     prefill_walk walk(p, sm.tables, static_cast<int>(rank), prefill_turns_of(sm));
+    prefill_teller teller(sm.told);
     for (int which = 0; which < 2; which++) {
         const int pieces = which == 0 ? pieces1 : pieces2;
         prefill_task task;
         while (walk.next(task)) {
+            teller.tell(task);
             if (which == 1)
                 prefill_wait_for_h(p, sm.tables, task);
             for (int k = 0; k < pieces; k++, ring.next())
@@ -141,6 +143,7 @@ __device__ void prefill_feed_tokens(const prefill_arguments &p, prefill_shared<K
         if (which == 0)
             walk.to_second();
     }
+    teller.tell_end();
 }
 
 /* Weights that were decoded ahead, and tokens: pieces of 256 rows as a stage holds them. By one thread. */
@@ -154,10 +157,12 @@ __device__ void prefill_feed_made(const prefill_arguments &p, prefill_shared<KIN
     prefill_ring<prefill_stages(KIND)> ring;
     int tasks = 0;
     prefill_walk walk(p, sm.tables, static_cast<int>(rank), prefill_turns_of(sm));
+    prefill_teller teller(sm.told);
     for (int which = 0; which < 2; which++) {
         const int pieces = which == 0 ? pieces1 : pieces2;
         prefill_task task;
         for (; walk.next(task); tasks++) {
+            teller.tell(task);
             const char *from = p.made;
             int number = 0;
             if (!task.idle) {
@@ -185,6 +190,7 @@ __device__ void prefill_feed_made(const prefill_arguments &p, prefill_shared<KIN
         if (which == 0)
             walk.to_second();
     }
+    teller.tell_end();
 }
 
 #endif

@@ -41,6 +41,18 @@ __device__ __forceinline__ uint64_t load_shared_now(uint32_t address)
     return v;
 }
 
+/* The same within a block: what was written to shared memory before the one is there after the other. */
+__device__ __forceinline__ void store_shared_release(uint32_t address, int v)
+{
+    asm volatile("st.release.cta.shared.s32 [%0], %1;" ::"r"(address), "r"(v) : "memory");
+}
+__device__ __forceinline__ int load_shared_acquire(uint32_t address)
+{
+    int v;
+    asm volatile("ld.acquire.cta.shared.s32 %0, [%1];" : "=r"(v) : "r"(address) : "memory");
+    return v;
+}
+
 __device__ __forceinline__ uint32_t cluster_rank()
 {
     uint32_t r;

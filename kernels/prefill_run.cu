@@ -40,7 +40,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(prefill_threads(KIND
                 barrier_init(shared_address(&sm.raw.empty[s]), PREFILL_DECODERS);
             }
         for (int i = 0; i < PREFILL_TURNS; i++)
-            sm.turn[i] = 0;
+            sm.turn[i] = 0, sm.told[i].number = 0;
         barrier_init_done();
     }
     if (!IS_AHEAD && warp == PREFILL_WARPS && lane == 0)
@@ -76,43 +76,41 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(prefill_threads(KIND
         prefill_receipt receipt;
         float sum[128];
         int number = 0, halves = 0; /* tasks, and those that are divided */
-        prefill_walk walk(p, sm.tables, static_cast<int>(rank), prefill_turns_of(sm));
-#pragma unroll 1
-        for (int which = 0; which < 2; which++) {
-            prefill_task task;
-            for (; walk.next(task); number++) {
-                const prefill_share share(KIND, task);
-                const float2 weight = prefill_row_weights(p, task, share, which);
-                prefill_multiply<KIND>(p, sm, ring, task, share, which, which == 0 ? pieces1 : pieces2, sum);
-                if (task.idle)
-                    continue;
-                const uint8_t *reference = nullptr;
-                if constexpr (KIND == LP_PREFILL_MX)
-                    reference = sm.raw.reference[number % 4];
-                if constexpr (IS_AHEAD) {
-                    const int tile = prefill_number(p, sm.tables, which, task.expert, task.n);
-                    reference = sm.making.reference[number % (2 * prefill_stages(KIND))];
-                    if (threadIdx.x == 0)
-                        add_release(p.used + tile, 1);
-                }
-                if constexpr (prefill_is_mx(KIND))
-                    if (!share.idle)
-                        prefill_scale_rows(p, reference, task, which, sum);
-                if (which == 1) {
-                    if (!share.idle)
-                        prefill_finish_out<KIND>(p, sm, task, share, sum);
-                    continue;
-                }
+        prefill_listener tasks(sm.told);
+        prefill_task task;
+        for (; tasks.next(task); number++) {
+            const int which = task.which;
+            const prefill_share share(KIND, task);
+            const float2 weight = prefill_row_weights(p, task, share, which);
+            if (which == 1) /* others may wait for it, and this block for them */
+                receipt.give();
+            prefill_multiply<KIND>(p, sm, ring, task, share, which, which == 0 ? pieces1 : pieces2, sum);
+            if (task.idle)
+                continue;
+            const uint8_t *reference = nullptr;
+            if constexpr (KIND == LP_PREFILL_MX)
+                reference = sm.raw.reference[number % 4];
+            if constexpr (IS_AHEAD) {
+                const int tile = prefill_number(p, sm.tables, which, task.expert, task.n);
+                reference = sm.making.reference[number % (2 * prefill_stages(KIND))];
+                if (threadIdx.x == 0)
+                    add_release(p.used + tile, 1);
+            }
+            if constexpr (prefill_is_mx(KIND))
+                if (!share.idle)
+                    prefill_scale_rows(p, reference, task, which, sum);
+            if (which == 1) {
+                if (!share.idle)
+                    prefill_finish_out<KIND>(p, sm, task, share, sum);
+            } else {
                 receipt.give();
                 if (!share.idle)
                     prefill_finish_h<KIND>(p, sm, task, share, halves % 2, weight, sum);
                 halves += share.is_half;
                 receipt.flag = p.ready + sm.tables.tiles[task.expert] + task.m;
             }
-            receipt.give();
-            if (which == 0)
-                walk.to_second();
         }
+        receipt.give();
     }
     cluster_sync(); /* copies and arrivals of the other block may still be on their way here */
 }

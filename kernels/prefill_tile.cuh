@@ -103,6 +103,19 @@ struct prefill_arguments {
     float alpha, beta, limit;
 };
 
+struct prefill_task {
+    int which;         /* projection */
+    int expert, m, n;  /* tile of tokens, of weight rows; expert < 0: there are no more of them */
+    bool share_tokens; /* else the weights */
+    bool idle;         /* no such tile: take part in the traffic only */
+    int rows, row;     /* tokens in the tile, its first row */
+};
+
+struct prefill_told {
+    prefill_task task;
+    int number;
+};
+
 struct prefill_tables {
     int tiles[PREFILL_MOST_EXPERTS + 1]; /* token tiles before an expert */
     int pairs[PREFILL_MOST_EXPERTS + 1]; /* pairs of them */
@@ -150,6 +163,7 @@ template <int KIND> struct prefill_shared : prefill_raw_or_none<KIND, prefill_de
     float most[2][2][64]; /* of |h|, of the two halves of a tile that is divided; for every other such tile */
     uint64_t full[STAGES], empty[STAGES];
     uint64_t turn[PREFILL_TURNS]; /* of the cluster's task i, in place i % PREFILL_TURNS: i, and which of all it is */
+    prefill_told told[PREFILL_TURNS]; /* the block's tasks, number i in place i % PREFILL_TURNS */
     prefill_tables tables;
     prefill_making<KIND, prefill_is_ahead(KIND)> making;
 };

@@ -14,12 +14,11 @@
 
 #include "kernels/prefill_tile.cuh"
 
-struct prefill_task {
-    int expert, m, n;  /* tile of tokens, of weight rows */
-    bool share_tokens; /* else the weights */
-    bool idle;         /* no such tile: take part in the traffic only */
-    int rows, row;     /* tokens in the tile, its first row */
-};
+/* The warpgroup, in a way that tells the compiler that a warp has one. */
+__device__ __forceinline__ int prefill_group()
+{
+    return __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 128, 0);
+}
 
 /*
  * What a multiplying warpgroup has of a tile: 64 of its tokens and all weight rows; or, where the tile has no more than
@@ -31,7 +30,7 @@ struct prefill_share {
     int half; /* of the weight rows, where is_half, else 0 */
     __device__ prefill_share(int kind, const prefill_task &task)
     {
-        const int group = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 128, 0); /* one for a warp */
+        const int group = prefill_group();
         is_half = prefill_splits(kind) && task.rows <= 64;
         first_token = is_half ? 0 : 64 * group;
         half = is_half ? group : 0;
@@ -74,8 +73,8 @@ __device__ __forceinline__ bool prefill_is_solo(const prefill_arguments &p, cons
 }
 
 /*
- * Walks a cluster's tasks, first those of the one projection, then those of the other; every role of a block walks
- * alike. What it keeps is little, for it is kept beside the sums.
+ * Walks a cluster's tasks, first those of the one projection, then those of the other; every role of a block that
+ * walks does so alike.
  */
 struct prefill_walk {
     const prefill_arguments &p;
@@ -123,6 +122,7 @@ struct prefill_walk {
             expert++;
         const int tiles = sm.tiles[expert + 1] - sm.tiles[expert], local = here - before(which, expert);
         const int pairs = p.in_block ? 0 : sm.pairs[expert + 1] - sm.pairs[expert];
+        task.which = which;
         task.expert = expert;
         task.share_tokens = local >= pairs * columns();
         if (task.share_tokens) {
@@ -142,6 +142,43 @@ struct prefill_walk {
     __device__ void to_second() { which = 1, expert = 0; }
     /* Of all experts' weights, in units of 256 rows. */
     __device__ int weight_tile(const prefill_task &task) const { return task.expert * columns() + task.n; }
+};
+
+/*
+ * The tasks of a block from the thread that feeds tokens, which walks ahead, to those that multiply: finding out a task
+ * takes them longer than reading it. Numbered from 1 on; the last one says that there are no more. The feeder is never
+ * so far ahead that a place is written again before it was read: a task has two stages at least, and can be fed when
+ * all but the last few before it were multiplied.
+ */
+struct prefill_teller {
+    prefill_told *told;
+    int number = 0;
+    __device__ explicit prefill_teller(prefill_told *told) : told(told) {}
+    __device__ __forceinline__ void tell(const prefill_task &task)
+    {
+        prefill_told &to = told[++number % PREFILL_TURNS];
+        to.task = task;
+        prefill::store_shared_release(hopper::shared_address(&to.number), number);
+    }
+    __device__ __forceinline__ void tell_end()
+    {
+        prefill_task none = {};
+        none.expert = -1;
+        tell(none);
+    }
+};
+struct prefill_listener {
+    const prefill_told *told;
+    int number = 0;
+    __device__ explicit prefill_listener(const prefill_told *told) : told(told) {}
+    __device__ __forceinline__ bool next(prefill_task &task)
+    {
+        const prefill_told &from = told[++number % PREFILL_TURNS];
+        while (prefill::load_shared_acquire(hopper::shared_address(&from.number)) < number)
+            ;
+        task = from.task;
+        return task.expert >= 0;
+    }
 };
 
 /* For prefill_walk. */
