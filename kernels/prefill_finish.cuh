@@ -13,11 +13,9 @@ __device__ __forceinline__ uint32_t prefill_e4m3_as_bf16(float low, float high)
     return e4m3_any_pair(prefill::e4m3_pair(low, high), 1.0f);
 }
 
-/* Starts copying 16 tokens of a warp from its staging to piece `piece` of h: of each eight rows, which lie together in
- * 1 KiB, the bytes from `first` on. */
+/* Starts copying 16 tokens of a warp from its staging to piece `piece` of h, where eight rows lie together in 1 KiB. */
 __device__ __forceinline__ void prefill_store_piece(const prefill_arguments &p, const prefill_task &task,
-                                                    uint32_t staging, int warp_row, int64_t piece, int64_t pieces,
-                                                    uint32_t first, uint32_t bytes)
+                                                    uint32_t staging, int warp_row, int64_t piece, int64_t pieces)
 {
     using namespace hopper;
     using namespace prefill;
@@ -27,12 +25,12 @@ __device__ __forceinline__ void prefill_store_piece(const prefill_arguments &p, 
     if (lane < 2 && warp_row + 8 * lane < task.rows) {
         const int64_t row = task.row + warp_row + 8 * lane;
         char *const to = p.h + (row / PREFILL_ROWS * pieces + piece) * PREFILL_PIECE + row % PREFILL_ROWS / 8 * 1024;
-        bulk_store(to + first, staging + lane * 1024 + first, bytes);
+        bulk_store(to, staging + lane * 1024, 1024);
         bulk_store_commit();
     }
 }
 
-/* The same of half of the columns of rows in swizzled order, where halves do not lie together; by threads. */
+/* Half of the columns of rows in swizzled order, where halves do not lie together; by threads. */
 __device__ __forceinline__ void prefill_store_half_piece(const prefill_arguments &p, const prefill_task &task,
                                                          uint32_t staging, int warp_row, int64_t piece, int64_t pieces,
                                                          int half)
@@ -200,10 +198,10 @@ __device__ __forceinline__ void prefill_finish_h(const prefill_arguments &p, pre
             store_shared_u16(to, e4m3_pair(sum[8 * j] * low, sum[8 * j + 1] * low));
             store_shared_u16(to + 1024, e4m3_pair(sum[8 * j + 2] * high, sum[8 * j + 3] * high));
         }
-        if (prefill_swizzles(KIND) && is_half)
+        if (!prefill_hands_over(KIND))
+            prefill_store_piece(p, task, staging, warp_row, task.n, blocks);
+        else if (is_half)
             prefill_store_half_piece(p, task, staging, warp_row, task.n, blocks, share.half);
-        else
-            prefill_store_piece(p, task, staging, warp_row, task.n, blocks, 512 * share.half, is_half ? 512 : 1024);
     } else {
         prefill_mx_scales mx;
         if constexpr (prefill_is_codes(KIND))
@@ -244,7 +242,7 @@ __device__ __forceinline__ void prefill_finish_h(const prefill_arguments &p, pre
                     store_shared_u16(next + 1024, static_cast<uint16_t>(second >> 16));
                 }
             }
-            prefill_store_piece(p, task, staging, warp_row, 2 * task.n + piece + share.half, 2 * blocks, 0, 1024);
+            prefill_store_piece(p, task, staging, warp_row, 2 * task.n + piece, 2 * blocks);
         }
     }
 }

@@ -63,6 +63,11 @@ __host__ __device__ constexpr bool prefill_hands_out(int kind)
 {
     return prefill_swizzles(kind);
 }
+/* Whether h is stored by warps of its own. */
+__host__ __device__ constexpr bool prefill_hands_over(int kind)
+{
+    return prefill_swizzles(kind);
+}
 __host__ __device__ constexpr int prefill_element(int kind) /* bytes of a token's value */
 {
     return prefill_is_fp8(kind) ? 1 : 2;

@@ -6,6 +6,7 @@
 #include "kernels/prefill_decode.cuh"
 #include "kernels/prefill_feed.cuh"
 #include "kernels/prefill_finish.cuh"
+#include "kernels/prefill_hand_over.cuh"
 #include "kernels/prefill_multiply.cuh"
 #include "kernels/prefill_rare_rows.cuh"
 
@@ -39,6 +40,10 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(prefill_threads(KIND
                 barrier_init(shared_address(&sm.raw.full[s]), 1);
                 barrier_init(shared_address(&sm.raw.empty[s]), PREFILL_DECODERS);
             }
+        for (int g = 0; g < 2; g++) {
+            barrier_init(shared_address(&sm.staged[g]), PREFILL_WARPS / 2);
+            barrier_init(shared_address(&sm.unstaged[g]), 1);
+        }
         for (int i = 0; i < PREFILL_TURNS; i++)
             sm.turn[i] = 0, sm.told[i].number = 0;
         barrier_init_done();
@@ -68,12 +73,15 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(prefill_threads(KIND
                 prefill_feed_weights(p, sm, &map1, &map2, pieces1, pieces2, rank);
             if (warp == PREFILL_WARPS + 1 && lane == 0)
                 prefill_feed_tokens(p, sm, pieces1, pieces2, rank);
+            if (prefill_hands_over(KIND) && warp >= PREFILL_WARPS + 2 && lane == 0)
+                prefill_store_h(p, sm, warp - PREFILL_WARPS - 2);
         }
         __syncwarp();
     } else {
         registers_more<prefill_registers(KIND)>();
         prefill_ring<prefill_stages(KIND)> ring;
-        prefill_receipt receipt;
+        prefill_receipt receipt; /* of kinds that do not hand over */
+        prefill_hand_over hand_over;
         float sum[128];
         int number = 0, halves = 0; /* tasks, and those that are divided */
         prefill_listener tasks(sm.told);
@@ -99,14 +107,19 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(prefill_threads(KIND
             if constexpr (prefill_is_mx(KIND))
                 if (!share.idle)
                     prefill_scale_rows(p, reference, task, which, sum);
+            if constexpr (prefill_hands_over(KIND))
+                hand_over.wait(sm);
             if (which == 1) {
                 if (!share.idle)
                     prefill_finish_out<KIND>(p, sm, task, share, sum);
+            } else if constexpr (prefill_hands_over(KIND)) { /* no warpgroup is idle then */
+                prefill_finish_h<KIND>(p, sm, task, share, halves % 2, weight, sum);
+                hand_over.give(sm);
+                halves += share.is_half;
             } else {
                 receipt.give();
                 if (!share.idle)
-                    prefill_finish_h<KIND>(p, sm, task, share, halves % 2, weight, sum);
-                halves += share.is_half;
+                    prefill_finish_h<KIND>(p, sm, task, share, 0, weight, sum);
                 receipt.flag = p.ready + sm.tables.tiles[task.expert] + task.m;
             }
         }

@@ -162,6 +162,7 @@ template <int KIND> struct prefill_shared : prefill_raw_or_none<KIND, prefill_de
     float scale[STAGES][PREFILL_ROWS];
     float most[2][2][64]; /* of |h|, of the two halves of a tile that is divided; for every other such tile */
     uint64_t full[STAGES], empty[STAGES];
+    uint64_t staged[2], unstaged[2]; /* prefill_hand_over.cuh */
     uint64_t turn[PREFILL_TURNS]; /* of the cluster's task i, in place i % PREFILL_TURNS: i, and which of all it is */
     prefill_told told[PREFILL_TURNS]; /* the block's tasks, number i in place i % PREFILL_TURNS */
     prefill_tables tables;
