@@ -11,27 +11,31 @@
 
 /* Scales of the two weight blocks of a tile, block by block along K: 32 at a time in the lanes of a warp. */
 struct prefill_block_scales {
-    const float *from[2];
-    float held[2];
-    int count;
-    __device__ prefill_block_scales(const prefill_arguments &p, const prefill_task &task, int which, int blocks,
-                                    bool used)
-        : from(), held(), count(blocks)
+    const float *from[2] = {};
+    float held[2] = {};
+    int count = 0;
+    /* Asks for the first ones; early, for they come from memory. */
+    __device__ void start(const prefill_arguments &p, const prefill_task &task)
     {
-        if (!used)
-            return;
+        const int which = task.which, blocks = (which == 0 ? p.hidden : p.intermediate) / 128;
         const int inner = p.intermediate / 128, rows = which == 0 ? 2 * inner : p.hidden / 128;
         const int first = which == 0 ? task.n : 2 * task.n, second = which == 0 ? inner + task.n : 2 * task.n + 1;
         const int64_t base = static_cast<int64_t>(task.expert) * rows;
         from[0] = p.weight_scale[which] + (base + first) * blocks;
         from[1] = p.weight_scale[which] + (base + second) * blocks;
+        count = blocks;
+        load(0);
+    }
+    __device__ void load(int block)
+    {
+        const int at = block + static_cast<int>(threadIdx.x) % 32;
+        for (int i = 0; i < 2; i++)
+            held[i] = at < count ? __ldg(from[i] + at) : 0.0f;
     }
     __device__ float2 at(int block)
     {
-        const int lane = threadIdx.x % 32;
-        if (block % 32 == 0)
-            for (int i = 0; i < 2; i++)
-                held[i] = block + lane < count ? __ldg(from[i] + block + lane) : 0.0f;
+        if (block % 32 == 0 && block > 0)
+            load(block);
         return make_float2(__shfl_sync(~0u, held[0], block % 32), __shfl_sync(~0u, held[1], block % 32));
     }
 };
@@ -232,11 +236,10 @@ __device__ __forceinline__ void prefill_multiply_stages(prefill_shared<KIND> &sm
 template <int KIND, int COLUMNS>
 __device__ __forceinline__ void prefill_multiply_blocks(const prefill_arguments &p, prefill_shared<KIND> &sm,
                                                         prefill_ring<prefill_stages(KIND)> &ring,
-                                                        const prefill_task &task, const prefill_share &share, int which,
-                                                        int pieces, bool solo, float (&sum)[128])
+                                                        prefill_block_scales &scales, const prefill_share &share,
+                                                        int which, int pieces, bool solo, float (&sum)[128])
 {
     const uint32_t full = hopper::shared_address(sm.full), empty = hopper::shared_address(sm.empty);
-    prefill_block_scales scales(p, task, which, pieces, true);
     if (share.is_half) {
 #pragma unroll 1
         for (int k = 0; k < pieces; k++, ring.next()) {
@@ -270,7 +273,9 @@ __device__ __forceinline__ void prefill_multiply_scaled(const prefill_arguments 
     using namespace hopper;
     constexpr int PER_SCALE = prefill_element(KIND); /* pieces of a block of 128 columns */
     const uint32_t full = shared_address(sm.full), empty = shared_address(sm.empty);
-    prefill_block_scales scales(p, task, which, pieces / PER_SCALE, prefill_has_blocks(KIND));
+    prefill_block_scales scales;
+    if (prefill_has_blocks(KIND))
+        scales.start(p, task);
     float part[32];
 #pragma unroll 1
     for (int k = 0; k < pieces; k++, ring.next()) {
@@ -298,7 +303,8 @@ __device__ __forceinline__ void prefill_multiply_scaled(const prefill_arguments 
 template <int KIND>
 __device__ __forceinline__ void prefill_multiply(const prefill_arguments &p, prefill_shared<KIND> &sm,
                                                  prefill_ring<prefill_stages(KIND)> &ring, const prefill_task &task,
-                                                 const prefill_share &share, int which, int pieces, float (&sum)[128])
+                                                 prefill_block_scales &scales, const prefill_share &share, int which,
+                                                 int pieces, float (&sum)[128])
 {
     using namespace hopper;
     const bool solo = prefill_is_solo(p, sm.tables);
@@ -312,9 +318,10 @@ __device__ __forceinline__ void prefill_multiply(const prefill_arguments &p, pre
         }
     } else if constexpr (KIND == LP_PREFILL_FP8) {
         if (which == 0 && !p.fast)
-            prefill_multiply_blocks<KIND, LP_MOE_SUM_COLUMNS>(p, sm, ring, task, share, which, pieces, solo, sum);
+            prefill_multiply_blocks<KIND, LP_MOE_SUM_COLUMNS>(p, sm, ring, scales, share, which, pieces, solo, sum);
         else
-            prefill_multiply_blocks<KIND, LP_MOE_LONG_SUM_COLUMNS>(p, sm, ring, task, share, which, pieces, solo, sum);
+            prefill_multiply_blocks<KIND, LP_MOE_LONG_SUM_COLUMNS>(p, sm, ring, scales, share, which, pieces, solo,
+                                                                   sum);
     } else if constexpr (prefill_is_scaled(KIND)) {
         prefill_multiply_scaled(p, sm, ring, task, share, which, pieces, solo, sum);
     } else {

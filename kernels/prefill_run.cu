@@ -85,14 +85,21 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(prefill_threads(KIND
         float sum[128];
         int number = 0, halves = 0; /* tasks, and those that are divided */
         prefill_listener tasks(sm.told);
-        prefill_task task;
-        for (; tasks.next(task); number++) {
+        prefill_block_scales scales; /* of LP_PREFILL_FP8, asked for before the tile before them is finished */
+        prefill_task task, next;
+        for (bool more = tasks.next(next); more; number++) {
+            task = next;
+            if (KIND == LP_PREFILL_FP8 && number == 0)
+                scales.start(p, task);
             const int which = task.which;
             const prefill_share share(KIND, task);
             const float2 weight = prefill_row_weights(p, task, share, which);
             if (which == 1) /* others may wait for it, and this block for them */
                 receipt.give();
-            prefill_multiply<KIND>(p, sm, ring, task, share, which, which == 0 ? pieces1 : pieces2, sum);
+            prefill_multiply<KIND>(p, sm, ring, task, scales, share, which, which == 0 ? pieces1 : pieces2, sum);
+            more = tasks.next(next);
+            if (KIND == LP_PREFILL_FP8 && more)
+                scales.start(p, next);
             if (task.idle)
                 continue;
             const uint8_t *reference = nullptr;
