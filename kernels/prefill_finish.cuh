@@ -65,28 +65,40 @@ struct prefill_receipt {
 
 /* sum[8 j + i] <- h of gate sum[8 j + i] and up sum[8 j + 4 + i]. The usual activation has a loop of its own, so that
  * the code that runs stays small. Sums are in units of 1 / unit. */
-__device__ __forceinline__ void prefill_activate(const prefill_arguments &p, const prefill_task &task, bool is_half,
-                                                 float (&sum)[128], float low_weight, float high_weight, float unit)
+template <int KIND, bool LIMITED>
+__device__ __forceinline__ void prefill_swiglu(const prefill_arguments &p, bool is_half, float (&sum)[128],
+                                               float low_weight, float high_weight, float gate_alpha, float up_alpha)
 {
-    float gate_alpha = unit, up_alpha = unit;
-    if (p.l1_alpha != nullptr) {
+#pragma unroll
+    for (int j = 0; j < 16; j++) {
+        if (j == 8 && is_half)
+            break;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            float gate = sum[8 * j + i], up = sum[8 * j + 4 + i];
+            if (!prefill_has_blocks(KIND)) /* a product by itself, as in the other kernels */
+                gate = __fmul_rn(gate, gate_alpha), up = __fmul_rn(up, up_alpha);
+            if (LIMITED)
+                gate = moe_at_most(gate, p.limit), up = moe_at_least(moe_at_most(up, p.limit), -p.limit);
+            sum[8 * j + i] = gate * moe_sigmoid(p.alpha * gate) * (up + p.beta) * (i < 2 ? low_weight : high_weight);
+        }
+    }
+}
+
+template <int KIND>
+__device__ __forceinline__ void prefill_activate(const prefill_arguments &p, const prefill_task &task, bool is_half,
+                                                 float (&sum)[128], float low_weight, float high_weight)
+{
+    float gate_alpha = prefill_unit(KIND), up_alpha = prefill_unit(KIND);
+    if (!prefill_has_blocks(KIND) && p.l1_alpha != nullptr) {
         gate_alpha *= p.l1_alpha[task.expert * p.l1_alpha_columns];
         up_alpha *= p.l1_alpha[task.expert * p.l1_alpha_columns + p.l1_alpha_columns - 1];
     }
     if (p.activation == LP_MOE_SWIGLU) {
-        const float limit = p.limit > 0.0f ? p.limit : __int_as_float(0x7f800000);
-#pragma unroll
-        for (int j = 0; j < 16; j++) {
-            if (j == 8 && is_half)
-                break;
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                const float gate = moe_at_most(sum[8 * j + i] * gate_alpha, limit);
-                const float up = moe_at_least(moe_at_most(sum[8 * j + 4 + i] * up_alpha, limit), -limit);
-                sum[8 * j + i] =
-                    gate * moe_sigmoid(p.alpha * gate) * (up + p.beta) * (i < 2 ? low_weight : high_weight);
-            }
-        }
+        if (p.limit > 0.0f)
+            prefill_swiglu<KIND, true>(p, is_half, sum, low_weight, high_weight, gate_alpha, up_alpha);
+        else
+            prefill_swiglu<KIND, false>(p, is_half, sum, low_weight, high_weight, gate_alpha, up_alpha);
         return;
     }
 #pragma unroll
@@ -159,7 +171,7 @@ __device__ __forceinline__ void prefill_finish_h(const prefill_arguments &p, pre
     const int blocks = p.intermediate / 128;
     const uint32_t staging = shared_address(sm.staging[group]) + warp * 2048, at = staging + g * 16;
     float low = 1.0f, high = 1.0f;
-    prefill_activate(p, task, is_half, sum, weight.x, weight.y, prefill_unit(KIND));
+    prefill_activate<KIND>(p, task, is_half, sum, weight.x, weight.y);
     if constexpr (prefill_is_scaled(KIND)) {
         low = high = 1e-10f;
 #pragma unroll
@@ -187,14 +199,17 @@ __device__ __forceinline__ void prefill_finish_h(const prefill_arguments &p, pre
         low = __fdiv_rn(448.0f, low), high = __fdiv_rn(448.0f, high);
     }
     if constexpr (prefill_is_fp8(KIND)) {
+        const uint32_t swizzled = (staging + g * 128 + g * 16 + 2 * q) ^ share.half * 64;
 #pragma unroll
         for (int j = 0; j < 16; j++) {
             if (j == 8 && is_half)
                 break;
             const int in_block = 64 * share.half + prefill_place(KIND, 8 * j) + prefill_place(KIND, 2 * q);
-            const uint32_t to =
-                (prefill_swizzles(KIND) ? staging + g * 128 + ((in_block / 16) ^ g) * 16 : at + in_block / 16 * 128) +
-                in_block % 16;
+            uint32_t to;
+            if (prefill_swizzles(KIND)) /* staging is a multiple of 1 KiB */
+                to = (swizzled ^ j / 2 * 16) + j % 2 * 8;
+            else
+                to = at + in_block / 16 * 128 + in_block % 16;
             store_shared_u16(to, e4m3_pair(sum[8 * j] * low, sum[8 * j + 1] * low));
             store_shared_u16(to + 1024, e4m3_pair(sum[8 * j + 2] * high, sum[8 * j + 3] * high));
         }
@@ -265,7 +280,7 @@ __device__ __forceinline__ void prefill_finish_out(const prefill_arguments &p, p
     const uint32_t put = staging + (lane % 16) * 128 + (lane / 16 ^ lane % 8) * 16;
     const uint32_t get = staging + lane / 8 * 128 + (lane % 8 ^ lane / 8) * 16;
     float factor = prefill_unit(KIND);
-    if (p.l2_alpha != nullptr) {
+    if (!prefill_has_blocks(KIND) && p.l2_alpha != nullptr) {
         factor *= p.l2_alpha[task.expert];
         if (p.l2_activation_scale != nullptr)
             factor = __fdiv_rn(factor, *p.l2_activation_scale);
