@@ -52,16 +52,12 @@ __device__ __forceinline__ void prefill_promote(float *sum, const float (&part)[
         }
 }
 
-/* Frees a stage for both blocks of the cluster, whose copies go to both, or `solo` for this one; by each warp. */
+/* Frees a stage for both blocks of the cluster, whose copies go to both, or `solo` twice for this one; by each warp. */
 __device__ __forceinline__ void prefill_release(uint32_t empty, bool solo)
 {
+    const uint32_t lane = threadIdx.x % 32;
     __syncwarp();
-    if (threadIdx.x % 32 < 2) {
-        if (solo)
-            hopper::barrier_arrive(empty);
-        else
-            prefill::barrier_arrive_at(empty, threadIdx.x % 32);
-    }
+    prefill::barrier_arrive_at(empty, solo ? prefill::cluster_rank() : lane, lane < 2);
 }
 
 /* Starts `Count` products of 32 bytes of K, from number `first` of the four of a piece on, for a quarter of the weight

@@ -16,13 +16,14 @@ __device__ __forceinline__ void barrier_init_done()
     asm volatile("fence.mbarrier_init.release.cluster;\nfence.proxy.async;" ::: "memory");
 }
 
-/* Arrives at the barrier of the same shared address in another block of the cluster. Release at the scope of the block
- * is enough for what the copy engine overwrites next; at the scope of the cluster it costs a fence of all memory. */
-__device__ __forceinline__ void barrier_arrive_at(uint32_t barrier, uint32_t rank)
+/* Arrives at the barrier of the same shared address in a block of the cluster, where `arrives`. Release at the scope of
+ * the block is enough for what the copy engine overwrites next; at the scope of the cluster it costs a fence of all
+ * memory. */
+__device__ __forceinline__ void barrier_arrive_at(uint32_t barrier, uint32_t rank, bool arrives)
 {
-    asm volatile("{.reg .b32 a;\nmapa.shared::cluster.u32 a, %0, %1;\n"
-                 "mbarrier.arrive.shared::cluster.b64 _, [a];}" ::"r"(barrier),
-                 "r"(rank)
+    asm volatile("{.reg .b32 a;\n.reg .pred p;\nsetp.ne.b32 p, %2, 0;\nmapa.shared::cluster.u32 a, %0, %1;\n"
+                 "@p mbarrier.arrive.shared::cluster.b64 _, [a];}" ::"r"(barrier),
+                 "r"(rank), "r"(static_cast<int>(arrives))
                  : "memory");
 }
 

@@ -50,12 +50,12 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(prefill_threads(KIND
     }
     if (!IS_AHEAD && warp == PREFILL_WARPS && lane == 0)
         prefill_ask_ahead<KIND>(p, &map1, rank);
+    cluster_sync(); /* a fence of all memory, too: done before the inputs are there */
     moe_wait_for_inputs();
     moe_let_next_start();
     if (warp == 1)
         prefill_count_tiles(p, sm.tables, prefill_splits(KIND));
     __syncthreads();
-    cluster_sync();
     if (warp >= PREFILL_WARPS) {
         registers_less<prefill_registers_beside(KIND)>();
         if constexpr (DECODES) {
