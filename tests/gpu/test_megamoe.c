@@ -131,6 +131,11 @@ static const moe_case cases[] = {
     /* More tiles than multiprocessors, in both projections. */
     {"fp8-tiles", LP_FP8_BLOCK128, 0, .experts = 20, .hidden = 1536, .intermediate = 2048, .top_k = 4,
      .max_tokens = 1300, .tokens = {3, 50, 200, 1300}},
+/* Each expert has all tokens: whole tiles, and from one token to more than half of a tile behind them. */
+#define RESTS .experts = 2, .hidden = 512, .intermediate = 2048, .top_k = 2, .max_tokens = 400
+    {"fp8-rests", LP_FP8_BLOCK128, 0, RESTS, .tokens = {129, 136, 144, 145, 256, 257, 272, 385, 400}},
+    {"fp8-rests-fast", LP_FP8_BLOCK128, 0, RESTS, .tokens = {130, 264, 400}, .fast = true},
+    {"fp8-rests-hot", LP_FP8_BLOCK128, 0, RESTS, .tokens = {70, 136, 195}, .routing = ROUTE_HOT, .limit = 1.5f},
     {"bf16-tiles", LP_MOE_BF16, 0, .experts = 64, .hidden = 512, .intermediate = 768, .top_k = 4, .max_tokens = 1200,
      .tokens = {3, 50, 500}},
     /* Weights that are decoded ahead, of more tiles than the workspace has places for. */
