@@ -19,7 +19,7 @@ using threads = f8_threads<form>;
 /* A warpgroup's part of an item. */
 template <int N>
 __device__ __forceinline__ void do_part(const f8_arguments &p, f8_many_shared &sm, f8_turn &turn, f8_turn &token_turn,
-                                        const f8_item &item, int projection, int part)
+                                        const f8_item &item, int projection, int part, int number)
 {
     float total[2][N / 2];
     const float weight = projection == 0 && threadIdx.x < N ? __ldg(p.routes.row_weight + item.row + threadIdx.x) : 0;
@@ -28,7 +28,7 @@ __device__ __forceinline__ void do_part(const f8_arguments &p, f8_many_shared &s
     else
         f8_many_multiply<N, LP_MOE_LONG_SUM_COLUMNS>(p, sm, turn, token_turn, item, part, total);
     if (projection == 0)
-        f8_many_finish_h<N>(p, sm, item, part, weight, total);
+        f8_many_finish_h<N>(p, sm, item, part, number, weight, total);
     else
         f8_many_finish_out<N>(p, sm, item, part, total);
 }
@@ -37,19 +37,20 @@ __device__ __forceinline__ void work(const f8_arguments &p, f8_many_shared &sm)
 {
     const int part = __shfl_sync(~0u, static_cast<int>(threadIdx.x / 128), 0);
     f8_turn turn = {part, p.stages, 0}, token_turn = {0, form::TOKEN_STAGES, 0}, slot = {0, F8_QUEUE, 0};
-    for (;; slot.next()) {
+    for (int number = 0;; slot.next()) {
         hopper::barrier_wait(hopper::shared_address(&sm.queue.given[slot.at]), slot.phase);
         const f8_item &item = sm.queue.item[slot.at];                /* stays there until it is done */
         const int projection = __shfl_sync(~0u, item.projection, 0); /* tells the compiler that warps do not diverge */
         const int width = __shfl_sync(~0u, item.width, 0), stages = __shfl_sync(~0u, item.stages, 0);
         if (projection < 0)
             return;
-        if (__shfl_sync(~0u, item.dropped, 0))
+        const bool is_dropped = __shfl_sync(~0u, item.dropped, 0);
+        if (is_dropped)
             for (int i = 0; i < stages; i += form::GROUPS, turn.next(), turn.next()) {
                 hopper::barrier_wait(hopper::shared_address(&sm.queue.full[turn.at]), turn.phase);
                 f8_release(&sm.queue.empty[turn.at]);
             }
-#define F8_MANY_CASE(n) else if (width == (n)) do_part<n>(p, sm, turn, token_turn, item, projection, part);
+#define F8_MANY_CASE(n) else if (width == (n)) do_part<n>(p, sm, turn, token_turn, item, projection, part, number);
         F8_MANY_CASE(16)
         F8_MANY_CASE(32)
         F8_MANY_CASE(48)
@@ -58,6 +59,7 @@ __device__ __forceinline__ void work(const f8_arguments &p, f8_many_shared &sm)
         F8_MANY_CASE(96)
         F8_MANY_CASE(112)
 #undef F8_MANY_CASE
+        number += projection == 0 && !is_dropped;
         f8_release(&sm.queue.taken[slot.at]);
     }
 }
@@ -69,9 +71,11 @@ __global__ void __launch_bounds__(threads::ALL, 1)
     extern __shared__ __align__(1024) char memory[];
     f8_many_shared &sm = *reinterpret_cast<f8_many_shared *>(memory);
     if (threadIdx.x == 0) {
-        f8_init_queue<form>(sm.queue, p.stages, threads::WARPS / form::GROUPS, threads::WARPS, 1);
+        f8_init_queue<form>(sm.queue, p.stages, threads::WARPS / form::GROUPS, threads::WARPS, 2);
         for (uint64_t &full : sm.factors_full)
             hopper::barrier_init(hopper::shared_address(&full), 1);
+        hopper::barrier_init(hopper::shared_address(&sm.stored), threads::WARPS);
+        hopper::barrier_init(hopper::shared_address(&sm.told), 1);
         f8_init_done();
     }
     __syncthreads();
@@ -85,6 +89,8 @@ __global__ void __launch_bounds__(threads::ALL, 1)
             f8_feed_tokens<form, F8_BLOCKS>(p, sm.queue, hopper::shared_address(memory));
         else if (threadIdx.x >= F8_MANY_FACTORS && threadIdx.x < F8_MANY_FACTORS + 32)
             f8_many_factor_warp(p, sm);
+        else if (threadIdx.x == F8_MANY_PUBLISHER)
+            f8_many_publish(p, sm);
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
         moe_wait_for_inputs();

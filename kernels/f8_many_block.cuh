@@ -4,7 +4,8 @@
  *
  * Of the ring of weights each of two warpgroups has every second stage, so it need not follow the other: a stage is
  * given back as soon as one warpgroup has multiplied its 128 columns. Threads 0..255 multiply and finish tiles; of the
- * last warpgroup one thread feeds weights, one tokens, and one warp makes the factors of sums.
+ * last warpgroup one thread feeds weights, one tokens, one tells other blocks of tiles of h, and one warp makes the
+ * factors of sums.
  */
 #ifndef LOADPLAN_F8_MANY_BLOCK_CUH
 #define LOADPLAN_F8_MANY_BLOCK_CUH
@@ -15,7 +16,8 @@
  * far apart that no two lanes of a warp write to the same bank. */
 constexpr int F8_MANY_TURNED = 48, F8_MANY_PITCH = 260;
 constexpr int F8_MANY_STAGES = 8, F8_MANY_TOKEN_STAGES = f8_many_form::TOKEN_STAGES;
-constexpr int F8_MANY_FACTORS = f8_threads<f8_many_form>::TOKEN_FEEDER + 32; /* of the warp that makes them */
+/* First threads of the warps that make factors, and that tell of tiles of h. */
+constexpr int F8_MANY_FACTORS = f8_threads<f8_many_form>::TOKEN_FEEDER + 32, F8_MANY_PUBLISHER = F8_MANY_FACTORS + 32;
 
 /* Factors of the sums of two tokens: their scales times that of the first and of the second block of the tile's
  * weights, gate and up or the upper and the lower 128 rows. */
@@ -26,6 +28,7 @@ struct f8_many_factor {
 struct f8_many_shared {
     f8_queue queue;
     uint64_t factors_full[F8_MANY_TOKEN_STAGES];
+    uint64_t stored, told;         /* a tile of h, by all warps that multiply; and all blocks of it */
     float weight[LP_F8_MANY_ROWS]; /* router weights of the tokens of the tile of gate and up that ends */
     alignas(128) float scales[F8_MANY_TOKEN_STAGES][LP_F8_MANY_ROWS];
     f8_many_factor factors[F8_MANY_TOKEN_STAGES][LP_F8_MANY_ROWS / 2];

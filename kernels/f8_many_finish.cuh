@@ -109,17 +109,19 @@ __device__ __noinline__ void f8_many_round(uint32_t turned, uint32_t weights, in
     }
 }
 
-/* `weight`: router weight of the tile's token threadIdx.x, if it has so many. */
+/* `number`: of this tile among the block's tiles of the first projection. `weight`: router weight of its token
+ * threadIdx.x, if it has so many. */
 template <int N>
 __device__ __forceinline__ void f8_many_finish_h(const f8_arguments &p, f8_many_shared &sm, const f8_item &item,
-                                                 int part, float weight, const float (&total)[2][N / 2])
+                                                 int part, int number, float weight, const float (&total)[2][N / 2])
 {
     const int thread = threadIdx.x, warp = thread / 32 % 4, lane = thread % 32, g = lane / 4;
     const int64_t pieces = p.projection[1].pieces, row = item.row;
     char *const to = p.h + row * pieces * F8_PIECE + static_cast<int64_t>(item.tile) * N * F8_PIECE;
     float *const scale = p.h_scale + row * pieces + item.tile * N;
     const uint32_t turned = hopper::shared_address(sm.turned), weights = hopper::shared_address(sm.weight);
-    if (thread < N) /* who has multiplied a tile has seen all warps take tokens of it: none reads the last one's */
+    hopper::barrier_wait(hopper::shared_address(&sm.told), number % 2 ^ 1); /* of the tile before: long done */
+    if (thread < N)
         sm.weight[thread] = weight;
 #pragma unroll
     for (int first = 0; first < N; first += F8_MANY_TURNED) {
@@ -127,11 +129,30 @@ __device__ __forceinline__ void f8_many_finish_h(const f8_arguments &p, f8_many_
         f8_many_round(turned, weights + first * 4, min(N - first, F8_MANY_TURNED), p.activation, p.alpha, p.beta,
                       p.limit, to + first * F8_PIECE, scale + first);
     }
-    __threadfence();
-    hopper::proxy_fence(); /* other blocks copy it into their shared memory */
-    __syncwarp();
-    if (lane == 0)
-        hopper::add_release(p.ready + item.chunk, 1);
+    f8_release(&sm.stored);
+}
+
+/* Tells all blocks of the tiles of h that are stored; by a thread of its own, for it waits for their way to memory. */
+__device__ __forceinline__ void f8_many_publish(const f8_arguments &p, f8_many_shared &sm)
+{
+    f8_turn slot = {0, F8_QUEUE, 0};
+    uint32_t round = 0;
+    moe_wait_for_inputs();
+    for (;; slot.next()) {
+        hopper::barrier_wait(hopper::shared_address(&sm.queue.given[slot.at]), slot.phase);
+        const int projection = sm.queue.item[slot.at].projection, chunk = sm.queue.item[slot.at].chunk;
+        const bool is_dropped = sm.queue.item[slot.at].dropped;
+        hopper::barrier_arrive(hopper::shared_address(&sm.queue.taken[slot.at]));
+        if (projection < 0)
+            return;
+        if (projection == 1 || is_dropped)
+            continue;
+        hopper::barrier_wait(hopper::shared_address(&sm.stored), round++ % 2);
+        __threadfence();
+        hopper::proxy_fence(); /* other blocks copy it into their shared memory */
+        hopper::add_release(p.ready + chunk, F8_MANY_WARPS);
+        hopper::barrier_arrive(hopper::shared_address(&sm.told));
+    }
 }
 
 /* Rows of out of the tokens that were left: eight columns of each. to: those of the first of them at this tile, where

@@ -131,12 +131,6 @@ __device__ __forceinline__ void f8_many_multiply(const f8_arguments &p, f8_many_
                 continue;
             if (i == 1)
                 hopper::barrier_wait(hopper::shared_address(&sm.factors_full[token_turn.at]), token_turn.phase);
-            if (i < STEPS)
-                hopper::mma_wait<1>();
-            else
-                hopper::mma_wait<0>();
-            if (i == STEPS)
-                f8_release(&sm.queue.empty[turn.at]);
             const int done = i - 1, cut = done / OF_CUT;
             if (done % OF_CUT == 0) {
                 const uint32_t at = factors + cut * CUT / 2 * FACTOR_BYTES;
@@ -145,6 +139,12 @@ __device__ __forceinline__ void f8_many_multiply(const f8_arguments &p, f8_many_
                 else
                     by.load(at, upper, lower);
             }
+            if (i < STEPS)
+                hopper::mma_wait<1>();
+            else
+                hopper::mma_wait<0>();
+            if (i == STEPS)
+                f8_release(&sm.queue.empty[turn.at]);
             f8_many_promote<CUT>(total[done % 2] + cut * CUT / 2, sum[done % 2], by);
         }
         f8_release(&sm.queue.tokens_empty[token_turn.at]); /* behind the last read of its factors */
