@@ -138,37 +138,46 @@ lp_status lp_over_nccl_wait(void *context, int64_t number, lp_error *err)
     return LP_OK;
 }
 
-/* A message of a byte to or from each, all of them at once. memory: a byte for each. */
-static lp_status exchange_bytes(lp_over_nccl *t, lp_transfer *transfer, int32_t count, uint8_t *memory, lp_error *err)
+static lp_status take_greeting(lp_over_nccl *t, lp_error *err)
+{
+    const int64_t bytes = t->round.world;
+    if (t->greeting_bytes >= bytes)
+        return LP_OK;
+    if (t->greeting != NULL)
+        t->device.release(t->device.context, t->greeting);
+    t->greeting = NULL;
+    t->greeting_bytes = 0;
+    LP_TRY(
+        lp_over_nccl_check(t, t->device.allocate(t->device.context, bytes, &t->greeting), "take device memory", err));
+    t->greeting_bytes = bytes;
+    return LP_OK;
+}
+
+/* A message of a byte to or from each, all of them at once. */
+static lp_status greet(lp_over_nccl *t, lp_transfer *transfer, int32_t count, lp_error *err)
 {
     int64_t ticket = 0;
+    LP_TRY(take_greeting(t, err));
     for (int32_t i = 0; i < count; i++)
-        transfer[i].data = memory + i;
+        transfer[i].data = (uint8_t *)t->greeting + i;
     LP_TRY(lp_over_nccl_start(t, transfer, count, &ticket, err));
-    return lp_over_nccl_wait(t, ticket, err);
+    LP_TRY(lp_over_nccl_wait(t, ticket, err));
+    for (int32_t i = 0; i < count; i++)
+        t->has_met[transfer[i].peer] = true;
+    return LP_OK;
 }
 
 lp_status lp_over_nccl_meet(void *context, const int32_t *peer, int32_t peers, bool is_send, lp_error *err)
 {
     lp_over_nccl *t = context;
     int32_t count = 0;
-    void *memory = NULL;
     lp_transfer *transfer = lp_allocate(t->alloc, ((size_t)peers + 1) * sizeof *transfer);
     if (transfer == NULL)
         return lp_fail_memory(err);
     for (int32_t i = 0; i < peers; i++)
         if (t->has_met != NULL && !t->has_met[peer[i]])
             transfer[count++] = (lp_transfer){.peer = peer[i], .is_send = is_send, .bytes = 1};
-    lp_status status = LP_OK;
-    if (count > 0)
-        status =
-            lp_over_nccl_check(t, t->device.allocate(t->device.context, count, &memory), "take device memory", err);
-    if (status == LP_OK && count > 0)
-        status = exchange_bytes(t, transfer, count, memory, err);
-    for (int32_t i = 0; i < count && status == LP_OK; i++)
-        t->has_met[transfer[i].peer] = true;
-    if (memory != NULL)
-        t->device.release(t->device.context, memory);
+    const lp_status status = count > 0 ? greet(t, transfer, count, err) : LP_OK;
     lp_release(t->alloc, transfer);
     return status;
 }

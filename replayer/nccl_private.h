@@ -30,8 +30,10 @@ typedef struct lp_over_nccl {
     lp_lane lane;
     lp_nccl nccl;
     void *comm, *stream;
-    uint64_t key;       /* of the ranks that comm is made of; 0: none */
-    bool *has_met;      /* by rank of comm */
+    uint64_t key;   /* of the ranks that comm is made of; 0: none */
+    bool *has_met;  /* by rank of comm */
+    void *greeting; /* a byte for each rank that is met, kept: giving device memory back waits for the device */
+    int64_t greeting_bytes;
     bool is_connecting; /* comm: its ranks are, while this one goes on */
     lp_nccl_ticket ticket[LP_NCCL_TICKETS];
     int64_t last_ticket;

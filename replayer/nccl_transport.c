@@ -78,6 +78,8 @@ static void close_nccl(void *context)
     for (int i = 0; i < LP_NCCL_TICKETS; i++)
         if (t->ticket[i].event != NULL)
             t->device.event_close(t->device.context, t->ticket[i].event);
+    if (t->greeting != NULL)
+        t->device.release(t->device.context, t->greeting);
     if (t->stream != NULL)
         t->device.stream_close(t->device.context, t->stream);
     lp_nccl_close(&t->nccl);
