@@ -23,6 +23,7 @@ void lp_over_nccl_cancel(void *context)
 /* Messages that go on at the same time. */
 static lp_status launch_group(lp_over_nccl *t, const lp_transfer *transfer, int64_t count, lp_error *err)
 {
+    int32_t peer = LP_WAITS_NOT; /* one of them */
     lp_status status = lp_nccl_check(&t->nccl, t->nccl.ncclGroupStart(), "begin messages", err);
     if (status != LP_OK)
         return status;
@@ -30,18 +31,19 @@ static lp_status launch_group(lp_over_nccl *t, const lp_transfer *transfer, int6
         const lp_transfer *x = &transfer[i];
         if (x->is_host)
             continue;
+        peer = x->peer;
         const int result =
             x->is_send ? t->nccl.ncclSend(x->data, (size_t)x->bytes, LP_NCCL_UINT8, x->peer, t->comm, t->stream)
                        : t->nccl.ncclRecv(x->data, (size_t)x->bytes, LP_NCCL_UINT8, x->peer, t->comm, t->stream);
         status = lp_nccl_check(&t->nccl, result, "start a message", err);
     }
     const int end = t->nccl.ncclGroupEnd(); /* also after a failure: a group must not stay open */
-    return status != LP_OK ? status : lp_over_nccl_settle(t, end, "start messages", err);
+    return status != LP_OK ? status : lp_over_nccl_settle(t, end, peer, "start messages", err);
 }
 
-static lp_status launch(lp_over_nccl *t, const lp_transfer *transfer, int64_t count, lp_error *err)
+static lp_status launch(lp_over_nccl *t, const lp_transfer *transfer, int64_t count, int32_t peer, lp_error *err)
 {
-    LP_TRY(lp_over_nccl_connect(t, err));
+    LP_TRY(lp_over_nccl_connect(t, peer, err));
     for (int64_t first = 0, end; first < count; first = end) {
         bool has_message = false;
         for (end = first; end < count && (end == first || !transfer[end].is_behind); end++)
@@ -82,7 +84,7 @@ lp_status lp_over_nccl_start(void *context, const lp_transfer *transfer, int64_t
     if (status == LP_OK)
         ticket->number = *number = ++t->last_ticket;
     if (status == LP_OK && ticket->has_stream) {
-        status = launch(t, transfer, count, err);
+        status = launch(t, transfer, count, ticket->peer, err);
         if (status == LP_OK)
             status = lp_over_nccl_check(t, t->device.event_set(t->device.context, ticket->event, t->stream),
                                         "mark a stream", err);

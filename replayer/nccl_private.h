@@ -48,10 +48,10 @@ lp_status lp_over_nccl_join(void *context, lp_round *round, lp_error *err);
 /* What the library says of its messages: LP_E_PEER with the sockets' words where a rank of the round has failed. peer:
  * a rank that is waited for, or LP_WAITS_NOT. */
 lp_status lp_over_nccl_result(lp_over_nccl *t, int result, int32_t peer, const char *verb, lp_error *err);
-/* Waits until the library has done what it was told, looking after the round. */
-lp_status lp_over_nccl_settle(lp_over_nccl *t, int result, const char *verb, lp_error *err);
-/* Waits until the ranks of the communicator are connected: before the first message. */
-lp_status lp_over_nccl_connect(lp_over_nccl *t, lp_error *err);
+/* Waits until the library has done what it was told, looking after the round. peer: a rank that takes part in it. */
+lp_status lp_over_nccl_settle(lp_over_nccl *t, int result, int32_t peer, const char *verb, lp_error *err);
+/* Waits until the ranks of the communicator are connected: before the first message, to or from peer. */
+lp_status lp_over_nccl_connect(lp_over_nccl *t, int32_t peer, lp_error *err);
 void lp_over_nccl_drop(lp_over_nccl *t); /* the communicator */
 /* Between two questions that have been asked since then. */
 void lp_over_nccl_rest(int64_t since);

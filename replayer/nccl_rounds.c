@@ -42,7 +42,7 @@ lp_status lp_over_nccl_result(lp_over_nccl *t, int result, int32_t peer, const c
     return lp_nccl_check(&t->nccl, result, verb, err);
 }
 
-lp_status lp_over_nccl_settle(lp_over_nccl *t, int result, const char *verb, lp_error *err)
+lp_status lp_over_nccl_settle(lp_over_nccl *t, int result, int32_t peer, const char *verb, lp_error *err)
 {
     const int64_t since = lp_clock_ns();
     if (result != LP_NCCL_IN_PROGRESS && result != LP_NCCL_REMOTE)
@@ -57,7 +57,7 @@ lp_status lp_over_nccl_settle(lp_over_nccl *t, int result, const char *verb, lp_
         if (result == LP_NCCL_IN_PROGRESS)
             lp_over_nccl_rest(since);
     }
-    return lp_over_nccl_result(t, result, LP_WAITS_NOT, verb, err);
+    return lp_over_nccl_result(t, result, peer, verb, err);
 }
 
 static uint64_t key_of(const lp_over_nccl *t)
@@ -84,10 +84,10 @@ static lp_status begin_to_connect(lp_over_nccl *t, const lp_nccl_id *id, lp_erro
     return LP_OK;
 }
 
-lp_status lp_over_nccl_connect(lp_over_nccl *t, lp_error *err)
+lp_status lp_over_nccl_connect(lp_over_nccl *t, int32_t peer, lp_error *err)
 {
     if (t->is_connecting)
-        LP_TRY(lp_over_nccl_settle(t, LP_NCCL_IN_PROGRESS, "connect ranks", err));
+        LP_TRY(lp_over_nccl_settle(t, LP_NCCL_IN_PROGRESS, peer, "connect ranks", err));
     t->is_connecting = false;
     return LP_OK;
 }
