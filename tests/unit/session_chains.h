@@ -43,7 +43,7 @@ typedef struct chain {
 } chain;
 
 /* One session. */
-typedef struct round {
+typedef struct chain_round {
     lp_session *s;
     lp_load_mode mode;
     const side *from;
@@ -51,7 +51,7 @@ typedef struct round {
     bool is_pushed[SOURCES_MAX]; /* at least in part */
     int64_t accepted;            /* bytes */
     bool has_read;
-} round;
+} chain_round;
 
 /* ---- the bed ---- */
 
@@ -128,7 +128,7 @@ static inline bool is_loaded(const chain *c, int i)
 }
 
 /* Memory after this session, were it to end. */
-static inline image image_to_be(const chain *c, const round *r)
+static inline image image_to_be(const chain *c, const chain_round *r)
 {
     image m = new_image(&c->w);
     payload p = c->now;
@@ -171,7 +171,7 @@ static inline bool is_clean(const chain *c)
 /* ---- pushes ---- */
 
 /* One that must be refused, and change nothing. */
-static inline void push_wrongly(chain *c, round *r)
+static inline void push_wrongly(chain *c, chain_round *r)
 {
     lp_error err;
     const uint8_t none[8] = {0};
@@ -183,7 +183,7 @@ static inline void push_wrongly(chain *c, round *r)
     c->counts->refused_push++;
 }
 
-static inline void note_pushed(chain *c, round *r, int i, int64_t bytes)
+static inline void note_pushed(chain *c, chain_round *r, int i, int64_t bytes)
 {
     if (!is_loaded(c, i))
         return;
@@ -192,7 +192,7 @@ static inline void note_pushed(chain *c, round *r, int i, int64_t bytes)
 }
 
 /* Whole tensors in one call; false when there was no room for all. */
-static inline bool push_together(chain *c, round *r, const bool chosen[SOURCES_MAX])
+static inline bool push_together(chain *c, chain_round *r, const bool chosen[SOURCES_MAX])
 {
     lp_handle handle[SOURCES_MAX];
     const void *data[SOURCES_MAX];
@@ -211,7 +211,7 @@ static inline bool push_together(chain *c, round *r, const bool chosen[SOURCES_M
 }
 
 /* Pieces in turn, refused ones again behind the others; false when no order has room. */
-static inline bool push_in_pieces(chain *c, round *r, piece *list, int count)
+static inline bool push_in_pieces(chain *c, chain_round *r, piece *list, int count)
 {
     while (count > 0) {
         int kept = 0;
@@ -239,7 +239,7 @@ static inline bool push_in_pieces(chain *c, round *r, piece *list, int count)
 
 /* Some names in one call, others in pieces, the rest from the file; false when there was no room. `stop`: after about
  * so many pieces it is left at that. */
-static inline bool push_all_ways(chain *c, round *r, int stop)
+static inline bool push_all_ways(chain *c, chain_round *r, int stop)
 {
     piece list[PIECES];
     bool together[SOURCES_MAX] = {false};
@@ -267,7 +267,7 @@ static inline bool push_all_ways(chain *c, round *r, int stop)
 
 /* ---- one session ---- */
 
-static inline void give_up(chain *c, round *r)
+static inline void give_up(chain *c, chain_round *r)
 {
     if (pick(&c->w, 2) == 0)
         lp_abort(r->s, "enough");
@@ -303,7 +303,7 @@ static inline void assert_whole_groups(chain *c, const image *to_be)
     free_image(&c->w, &have);
 }
 
-static inline void end(chain *c, round *r, image *to_be)
+static inline void end(chain *c, chain_round *r, image *to_be)
 {
     lp_report report;
     const bool was_clean = is_clean(c);
@@ -331,7 +331,7 @@ static inline void end(chain *c, round *r, image *to_be)
 }
 
 /* Chooses the names; LP_E_POISONED when others are spoiled. */
-static inline lp_status choose_names(chain *c, round *r, const char *subset[SOURCES_MAX], int64_t *count)
+static inline lp_status choose_names(chain *c, chain_round *r, const char *subset[SOURCES_MAX], int64_t *count)
 {
     bool leaves_spoiled = false;
     *count = 0;
@@ -354,7 +354,7 @@ static inline void session(chain *c)
     static const lp_load_mode modes[] = {LP_COLD, LP_DIRECT, LP_LAYERWISE};
     static const char *const name[] = {"cold", "direct", "layerwise"};
     const int m = !c->has_loaded || c->is_dummy ? 0 : (int)pick(&c->w, 3), side_number = (int)pick(&c->w, SIDES);
-    round r = {.mode = modes[m], .from = &c->side[side_number], .has_digests = pick(&c->w, 2) == 0};
+    chain_round r = {.mode = modes[m], .from = &c->side[side_number], .has_digests = pick(&c->w, 2) == 0};
     const char *subset[SOURCES_MAX];
     char what[64];
     int64_t count;
@@ -414,7 +414,7 @@ static inline void dummy(chain *c)
 static inline void cold_start_on(chain *c, const lp_cold_device *device)
 {
     const int side_number = (int)pick(&c->w, SIDES);
-    round r = {.mode = LP_COLD, .from = &c->side[side_number]};
+    chain_round r = {.mode = LP_COLD, .from = &c->side[side_number]};
     const lp_cold_options o = {.readers = 2, .pinned = 1 << 18, .staging = (int64_t)4096 << pick(&c->w, 8)};
     note(c, "cold start");
     for (int i = 0; i < c->w.nsource; i++)
