@@ -38,7 +38,9 @@ static int fetch(void *, void *host, const void *device, int64_t bytes)
 
 static int store(void *, void *device, const void *host, int64_t bytes)
 {
-    return lp_cuda_cleared(cudaMemcpy(device, host, static_cast<size_t>(bytes), cudaMemcpyHostToDevice));
+    /* From pageable memory it returns before the last bytes are there, and lanes do not wait for its stream. */
+    const int code = lp_cuda_cleared(cudaMemcpy(device, host, static_cast<size_t>(bytes), cudaMemcpyHostToDevice));
+    return code != 0 ? code : lp_cuda_cleared(cudaStreamSynchronize(cudaStreamLegacy));
 }
 
 static int lane_open(void *, void **lane)

@@ -58,7 +58,7 @@ static double changed_sectors(const bench *b)
 
 static void fill(uint8_t *to, const uint8_t *from, int64_t bytes)
 {
-    CUDA(cudaMemcpy(to, from, BLOCK, cudaMemcpyHostToDevice));
+    put_device(to, from, BLOCK);
     for (int64_t at = BLOCK; at < bytes; at += BLOCK)
         CUDA(cudaMemcpy(to + at, to, (size_t)(bytes - at < BLOCK ? bytes - at : BLOCK), cudaMemcpyDeviceToDevice));
 }
@@ -77,7 +77,7 @@ static void set_up(bench *b)
                                           .elements = LP_CHANGE_STRETCH / b->elem,
                                           .elem = b->elem,
                                           .targets = 1};
-        CUDA(cudaMemcpy(b->list[k], list, b->stretches * sizeof *list, cudaMemcpyHostToDevice));
+        put_device(b->list[k], list, b->stretches * sizeof *list);
     }
     free(list);
     for (int k = 0; k < 2; k++)
@@ -184,13 +184,13 @@ int main(int argc, char **argv)
     CUDA(cudaMalloc((void **)&b.shadow, (size_t)b.bytes));
     CUDA(cudaMalloc((void **)&b.out, (size_t)b.bytes + most * 32));
     CUDA(cudaMalloc((void **)&b.flags, 1));
-    CUDA(cudaMemcpy(b.flags, &flags, 1, cudaMemcpyHostToDevice));
+    put_device(b.flags, &flags, 1);
     CUDA(cudaMalloc((void **)&b.place, most * sizeof *b.place));
     CUDA(cudaMalloc((void **)&b.used, sizeof *b.used));
     CUDA(cudaMalloc((void **)&b.damage, 256));
     CUDA(cudaMalloc((void **)&b.target, sizeof *b.target));
     const lp_change_target target = {.to = b.weights[0], .run = b.bytes};
-    CUDA(cudaMemcpy(b.target, &target, sizeof target, cudaMemcpyHostToDevice));
+    put_device(b.target, &target, sizeof target);
     for (int i = 0; i < b.streams; i++)
         CUDA(cudaStreamCreate(&b.stream[i])); /* which the default stream waits for */
     printf("%lld GiB of weights, windows of %lld MiB on %d streams\n", (long long)(b.bytes >> 30),

@@ -45,7 +45,7 @@ static double link_rate(int64_t bytes)
     memset(host, 1, (size_t)buffer);
     CUDA(cudaHostRegister(host, (size_t)buffer, cudaHostRegisterDefault));
     CUDA(cudaMalloc(&device, (size_t)buffer));
-    CUDA(cudaMemcpy(device, host, (size_t)buffer, cudaMemcpyHostToDevice));
+    put_device(device, host, (size_t)buffer);
     const double begin = now_seconds();
     for (int64_t i = 0; i < rounds; i++)
         CUDA(cudaMemcpyAsync(device, host, (size_t)buffer, cudaMemcpyHostToDevice, NULL));

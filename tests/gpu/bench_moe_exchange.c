@@ -37,7 +37,7 @@ static void open_gates(void)
         CUDA(cudaEventCreate(&rank[g].to));
         CUDA(cudaMalloc((void **)&rank[g].flush, FLUSH_BYTES));
         CUDA(cudaMalloc((void **)&rank[g].sink, 256));
-        CUDA(cudaMemset(rank[g].flush, 1, FLUSH_BYTES));
+        fill_device(rank[g].flush, 1, FLUSH_BYTES);
         CHECK(lp_moe_fill_header(buffer[g], rank[g].stream, &err) == LP_OK, "%s", err.text);
         CUDA(cudaDeviceSynchronize());
     }
@@ -175,8 +175,7 @@ static void use_ids(const model *m, int64_t all, const int32_t *ids)
 {
     for (int g = 0; g < ranks; g++) {
         use_gpu_of(g);
-        CUDA(cudaMemcpy((void *)(uintptr_t)rank[g].single_io.topk_ids, ids, (size_t)(all * m->top_k * 4),
-                        cudaMemcpyHostToDevice));
+        put_device((void *)(uintptr_t)rank[g].single_io.topk_ids, ids, (size_t)(all * m->top_k * 4));
     }
 }
 

@@ -174,7 +174,7 @@ static void fill(bench *b)
         x = x * 6364136223846793005u + 1442695040888963407u;
         block[i] = x ^ x >> 29;
     }
-    CUDA(cudaMemset(b->source, 0x35, (size_t)b->bytes));
+    fill_device(b->source, 0x35, (size_t)b->bytes);
     for (int64_t i = 0; i < b->count; i++)
         for (int64_t at = 0; b->size[i] >= SMALL && at < b->size[i]; at += BLOCK) {
             const int64_t left = b->size[i] - at;

@@ -196,8 +196,8 @@ static void make_tokens(int g, const model *m, int64_t all, const int32_t *ids)
     float *const weight = take(g, (size_t)(all * k * 4));
     CUDA(lp_moe_bench_fill(x, all * m->hidden * 2, LP_MOE_RANDOM_BF16, NULL));
     CUDA(lp_moe_bench_fill(weight, all * k * 4, LP_MOE_RANDOM_F32, NULL));
-    CUDA(cudaMemcpy(id, ids, (size_t)(all * k * 4), cudaMemcpyHostToDevice));
-    CUDA(cudaMemcpy(counts, count, sizeof count, cudaMemcpyHostToDevice));
+    put_device(id, ids, (size_t)(all * k * 4));
+    put_device(counts, count, sizeof count);
     rank[g].single_io = (lp_megamoe_io){
         .size = sizeof(lp_megamoe_io), .x = x, .topk_ids = id, .topk_weight = weight, .tokens = counts + 1, .y = y};
     rank[g].io = (lp_megamoe_io){.size = sizeof(lp_megamoe_io),

@@ -26,6 +26,21 @@
         }                                                                                                              \
     } while (0)
 
+/* Returns when the device has the bytes: streams that were made not to block do not wait for those that CUDA's own
+ * calls go by, and these may return before. */
+static inline void fill_device(void *to, int value, size_t bytes)
+{
+    CUDA(cudaMemset(to, value, bytes));
+    CUDA(cudaStreamSynchronize(cudaStreamLegacy));
+}
+
+/* The same for bytes of the host. */
+static inline void put_device(void *to, const void *from, size_t bytes)
+{
+    CUDA(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice));
+    CUDA(cudaStreamSynchronize(cudaStreamLegacy));
+}
+
 /* Exits with 77 and the reason on the first line when there is no usable GPU. */
 static inline void need_gpu(void)
 {

@@ -76,7 +76,7 @@ static inline void fill_random(char *data, int64_t bytes)
     for (int i = 0; i < BLOCK / 8; i++)
         block[i] = random_next(&state);
     for (int64_t at = 0; at < bytes; at += BLOCK)
-        CUDA(cudaMemcpy(data + at, block, (size_t)(bytes - at < BLOCK ? bytes - at : BLOCK), cudaMemcpyHostToDevice));
+        put_device(data + at, block, (size_t)(bytes - at < BLOCK ? bytes - at : BLOCK));
 }
 
 #endif

@@ -49,9 +49,9 @@ static inline void *device_bytes(rank_state *r, const void *from, int64_t bytes)
     void *memory;
     CUDA(cudaSetDevice(r->gpu));
     CUDA(cudaMalloc(&memory, (size_t)(bytes > 0 ? bytes : 16)));
-    CUDA(cudaMemset(memory, 0xff, (size_t)(bytes > 0 ? bytes : 16)));
+    fill_device(memory, 0xff, (size_t)(bytes > 0 ? bytes : 16));
     if (from != NULL && bytes > 0)
-        CUDA(cudaMemcpy(memory, from, (size_t)bytes, cudaMemcpyHostToDevice));
+        put_device(memory, from, (size_t)bytes);
     r->allocation[r->count++] = memory;
     return memory;
 }
@@ -59,7 +59,7 @@ static inline void *device_bytes(rank_state *r, const void *from, int64_t bytes)
 static inline void put(const void *to, const void *from, int64_t bytes)
 {
     if (bytes > 0)
-        CUDA(cudaMemcpy((void *)(uintptr_t)to, from, (size_t)bytes, cudaMemcpyHostToDevice));
+        put_device((void *)(uintptr_t)to, from, (size_t)bytes);
 }
 
 /* Experts [first, first + experts) of the problem. */
@@ -130,8 +130,8 @@ static inline void upload_tokens(rank_state *r, const moe_problem *p)
         put(r->io.topk_ids, narrow, count * k * 4);
     free(narrow);
     put(r->io.tokens, &tokens, 4);
-    CUDA(cudaMemset((void *)r->io.y, 0xff, (size_t)(s->max_tokens * s->hidden * 2)));
-    CUDA(cudaMemset(r->io.received, 0, (size_t)s->experts * 4));
+    fill_device((void *)r->io.y, 0xff, (size_t)(s->max_tokens * s->hidden * 2));
+    fill_device(r->io.received, 0, (size_t)s->experts * 4);
 }
 
 static inline void free_rank(rank_state *r)

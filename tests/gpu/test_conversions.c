@@ -11,7 +11,7 @@ static void check_narrowing(void)
 {
     unsigned long long *device, result[2];
     CUDA(cudaMalloc((void **)&device, sizeof result));
-    CUDA(cudaMemset(device, 0, sizeof result));
+    fill_device(device, 0, sizeof result);
     CUDA(conversions_narrow(device));
     CUDA(cudaMemcpy(result, device, sizeof result, cudaMemcpyDeviceToHost));
     CUDA(cudaFree(device));

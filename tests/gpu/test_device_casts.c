@@ -45,7 +45,7 @@ static void test_pair(lp_dtype from, lp_dtype to, char *source, char *dest, uint
     CHECK(lp_device_program_end(program, &err) == LP_OK, "%s", err.text);
     CUDA(lp_device_exec_open(&exec, program));
     CUDA(lp_device_push_open(&push, exec, 1));
-    CUDA(cudaMemcpy(source, host, (size_t)COUNT * (size_t)from_bytes, cudaMemcpyHostToDevice));
+    put_device(source, host, (size_t)COUNT * (size_t)from_bytes);
     const uint32_t item = 0;
     const void *base = source;
     CUDA(lp_device_push_set(push, &item, &base, 1, NULL));

@@ -123,16 +123,16 @@ static void make_problem(void)
         s->from = p.weights + p.at[i];
         s->shadow = p.shadow + p.shadow_at[i];
     }
-    CUDA(cudaMemcpy(p.weights, p.is, (size_t)weights, cudaMemcpyHostToDevice));
-    CUDA(cudaMemcpy(p.shadow, p.was, (size_t)shadow, cudaMemcpyHostToDevice));
-    CUDA(cudaMemset(p.out, 0xcc, (size_t)weights + STRETCHES * 64));
+    put_device(p.weights, p.is, (size_t)weights);
+    put_device(p.shadow, p.was, (size_t)shadow);
+    fill_device(p.out, 0xcc, (size_t)weights + STRETCHES * 64);
     CUDA(cudaMalloc((void **)&p.list, sizeof p.stretch));
-    CUDA(cudaMemcpy(p.list, p.stretch, sizeof p.stretch, cudaMemcpyHostToDevice));
+    put_device(p.list, p.stretch, sizeof p.stretch);
     CUDA(cudaMalloc((void **)&p.flags_there, NAMES));
-    CUDA(cudaMemcpy(p.flags_there, p.flags, NAMES, cudaMemcpyHostToDevice));
+    put_device(p.flags_there, p.flags, NAMES);
     CUDA(cudaMalloc((void **)&p.place, sizeof p.want_place));
     CUDA(cudaMalloc((void **)&p.used, sizeof *p.used));
-    CUDA(cudaMemset(p.used, 0, sizeof *p.used));
+    fill_device(p.used, 0, sizeof *p.used);
     CUDA(cudaMalloc((void **)&p.damage, sizeof *p.damage));
 }
 
@@ -282,20 +282,20 @@ static void check_apply(bool is_damaged)
         for (int64_t b = 0; b < span; b++)
             want[place(&d[i], b)] = p.was[p.shadow_at[i] + b];
     }
-    CUDA(cudaMemcpy(base, want, (size_t)bytes, cudaMemcpyHostToDevice));
+    put_device(base, want, (size_t)bytes);
     for (int i = 0; i < STRETCHES && !is_damaged; i++)
         for (int64_t b = 0; b < (int64_t)list[i].elements * list[i].elem && p.flags[list[i].name] == 1; b++)
             want[place(&d[i], b)] = p.is[p.at[i] + b];
     lp_change_target *targets_there;
     CUDA(cudaMalloc((void **)&targets_there, sizeof target));
-    CUDA(cudaMemcpy(targets_there, target, sizeof target, cudaMemcpyHostToDevice));
-    CUDA(cudaMemcpy(p.list, list, sizeof list, cudaMemcpyHostToDevice));
-    CUDA(cudaMemset(p.damage, 0, sizeof *p.damage));
+    put_device(targets_there, target, sizeof target);
+    put_device(p.list, list, sizeof list);
+    fill_device(p.damage, 0, sizeof *p.damage);
     if (is_damaged) { /* every head says another form */
         for (int i = 0; i < STRETCHES; i++)
             if (p.have_place[i].bytes > 0) {
                 const uint8_t form = 77;
-                CUDA(cudaMemcpy(p.out + p.have_place[i].begin + 4, &form, 1, cudaMemcpyHostToDevice));
+                put_device(p.out + p.have_place[i].begin + 4, &form, 1);
             }
     }
     const lp_change_apply a = {.frame = p.out,

@@ -31,7 +31,7 @@ int main(int argc, char **argv)
         const uint64_t word = random_next(&state);
         memcpy(source + i, &word, 8);
     }
-    CUDA(cudaMemcpy(device_source, source, PLAN_SOURCE_BYTES, cudaMemcpyHostToDevice));
+    put_device(device_source, source, PLAN_SOURCE_BYTES);
     static random_plan p;
     long done = 0, moves[5] = {0}, tiles[3] = {0};
     for (uint64_t round = 0; done < plans; round++) {
@@ -56,7 +56,7 @@ int main(int argc, char **argv)
 
         /* One push of some items, one of the others; or all at once. */
         memset(wanted, PLAN_POISON, PLAN_ARENA_BYTES);
-        CUDA(cudaMemset(arena, PLAN_POISON, (size_t)used));
+        fill_device(arena, PLAN_POISON, (size_t)used);
         lp_device_exec *exec;
         lp_device_push *push;
         CUDA(lp_device_exec_open(&exec, program));

@@ -12,7 +12,7 @@ enum { WAVE = 600 };
 
 static void upload(void *device, const void *host, size_t bytes)
 {
-    CUDA(cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice));
+    put_device(device, host, bytes);
 }
 
 /* A wave of many jobs, more than one launch holds. */
@@ -45,7 +45,7 @@ static void test_waves(void **state)
             job[n] = (uint32_t)n;
         }
         CUDA(lp_device_derives_open(&d, &t));
-        CUDA(cudaMemset(device_result, 0xab, (size_t)WAVE * PROGRAM_RESULT));
+        fill_device(device_result, 0xab, (size_t)WAVE * PROGRAM_RESULT);
         cudaStream_t stream;
         cudaGraph_t graph;
         cudaGraphExec_t exec;
@@ -58,7 +58,7 @@ static void test_waves(void **state)
             if (again == 1) { /* other values, the same graph */
                 program_fill(&random, block, PROGRAM_REGION);
                 upload(device_block, block, PROGRAM_REGION);
-                CUDA(cudaMemset(device_result, 0xab, (size_t)WAVE * PROGRAM_RESULT));
+                fill_device(device_result, 0xab, (size_t)WAVE * PROGRAM_RESULT);
             }
             CUDA(cudaDeviceSynchronize());
             CUDA(cudaGraphLaunch(exec, stream));

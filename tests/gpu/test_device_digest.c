@@ -36,10 +36,10 @@ static void test_large(uint64_t *state)
         lp_value_sum_add(&wanted, 0, logical, form.bytes);
         CUDA(cudaMalloc((void **)&device, (size_t)form.bytes));
         CUDA(cudaMalloc((void **)&sum, 16));
-        CUDA(cudaMemcpy(device, host, (size_t)form.bytes, cudaMemcpyHostToDevice));
+        put_device(device, host, (size_t)form.bytes);
         CHECK(lp_digest_job_of(&job, &form, (uint64_t)(uintptr_t)device, NULL) == LP_OK, "no job");
         CHECK(job.has_vectors && job.mode[0].extent.value % 256 == 0, "large tensor %zu is not read in long rows", i);
-        CUDA(cudaMemset(sum, 0, 16));
+        fill_device(sum, 0, 16);
         CUDA(lp_device_value_sum(&job, device, sum, NULL));
         CUDA(cudaMemcpy(&seen, sum, 16, cudaMemcpyDeviceToHost));
         CHECK(memcmp(&seen, &wanted, sizeof seen) == 0, "large tensor %zu has another digest", i);
@@ -64,7 +64,7 @@ int main(int argc, char **argv)
         const uint64_t word = random_next(&state);
         memcpy(host + i, &word, 8);
     }
-    CUDA(cudaMemcpy(device, host, FORM_ARENA_BYTES, cudaMemcpyHostToDevice));
+    put_device(device, host, FORM_ARENA_BYTES);
     long odd = 0, vectors = 0, words = 0, long_rows = 0;
     for (long n = 0; n < tensors; n++) {
         const uint64_t seed = state;
@@ -79,7 +79,7 @@ int main(int argc, char **argv)
         lp_value_sum wanted = {{0, 0}}, seen;
         lp_value_sum_add(&wanted, 0, logical, form.bytes);
         CHECK(lp_digest_job_of(&job, &form, (uint64_t)(uintptr_t)(device + at), &err) == LP_OK, "%s", err.text);
-        CUDA(cudaMemset(sum, 0, 16));
+        fill_device(sum, 0, 16);
         CUDA(lp_device_value_sum(&job, device + at, sum, NULL));
         CUDA(cudaMemcpy(&seen, sum, 16, cudaMemcpyDeviceToHost));
         CHECK(memcmp(&seen, &wanted, sizeof seen) == 0, "seed %llu: %016llx %016llx, should be %016llx %016llx",
@@ -100,11 +100,11 @@ int main(int argc, char **argv)
     lp_value_sum one, other;
     lp_digest_job job;
     CHECK(lp_digest_job_of(&job, &rows, (uint64_t)(uintptr_t)device, NULL) == LP_OK, "no job");
-    CUDA(cudaMemset(sum, 0, 16));
+    fill_device(sum, 0, 16);
     CUDA(lp_device_value_sum(&job, device, sum, NULL));
     CUDA(cudaMemcpy(&one, sum, 16, cudaMemcpyDeviceToHost));
     CHECK(lp_digest_job_of(&job, &swapped, (uint64_t)(uintptr_t)(device + 768), NULL) == LP_OK, "no job");
-    CUDA(cudaMemset(sum, 0, 16));
+    fill_device(sum, 0, 16);
     CUDA(lp_device_value_sum(&job, device + 768, sum, NULL));
     CUDA(cudaMemcpy(&other, sum, 16, cudaMemcpyDeviceToHost));
     CHECK(one.lane[0] != other.lane[0] && one.lane[1] != other.lane[1], "rows in another order have the same digest");

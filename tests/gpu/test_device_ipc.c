@@ -52,7 +52,7 @@ static void store(const model *m, int which, const lp_destination_memory *device
     int64_t count;
     const lp_destination_memory *host = host_list(m, which, &count);
     for (int64_t i = 0; i < count; i++)
-        CUDA(cudaMemcpy(device[i].storage, host[i].storage, (size_t)host[i].storage_bytes, cudaMemcpyHostToDevice));
+        put_device(device[i].storage, host[i].storage, (size_t)host[i].storage_bytes);
     CUDA(cudaDeviceSynchronize());
 }
 

@@ -62,7 +62,7 @@ static void compare(const lp_layout *layout, const char *how, const uint8_t *wan
         CHECK(seen[i] == wanted[i], "%s, %s: byte %lld is %02x, should be %02x", layout->id, how, (long long)i, seen[i],
               wanted[i]);
     free(seen);
-    CUDA(cudaMemset((void *)(uintptr_t)dest, POISON, (size_t)bytes));
+    fill_device((void *)(uintptr_t)dest, POISON, (size_t)bytes);
 }
 
 static void test_layout(const lp_layout *layout, const lp_layout_sizes *sizes)
@@ -80,7 +80,7 @@ static void test_layout(const lp_layout *layout, const lp_layout_sizes *sizes)
     }
     CUDA(cudaMalloc((void **)&source, (size_t)j.source_bytes + 8));
     CUDA(cudaMalloc((void **)&dest, (size_t)j.dest_bytes));
-    CUDA(cudaMemset(dest, POISON, (size_t)j.dest_bytes));
+    fill_device(dest, POISON, (size_t)j.dest_bytes);
     memset(wanted, POISON, (size_t)j.dest_bytes);
     for (uint32_t i = 0; i < j.items; i++)
         reference_copy(j.step[i].map, wanted, host + j.base[i]);
@@ -95,13 +95,13 @@ static void test_layout(const lp_layout *layout, const lp_layout_sizes *sizes)
     CUDA(lp_device_exec_open(&exec, program));
     CUDA(lp_device_push_open(&p, exec, j.items));
 
-    CUDA(cudaMemcpy(source, host, (size_t)j.source_bytes, cudaMemcpyHostToDevice));
+    put_device(source, host, (size_t)j.source_bytes);
     push(p, &j, source, 0, 1);
     compare(layout, "all at once", wanted, dest, j.dest_bytes);
     push(p, &j, source, 1, 2);
     push(p, &j, source, 0, 2);
     compare(layout, "in two pushes", wanted, dest, j.dest_bytes);
-    CUDA(cudaMemcpy(source + 8, host, (size_t)j.source_bytes, cudaMemcpyHostToDevice));
+    put_device(source + 8, host, (size_t)j.source_bytes);
     push(p, &j, source + 8, 0, 1);
     compare(layout, "sources beside 16", wanted, dest, j.dest_bytes);
     printf("%-24s %3u tensors, %8lld bytes, tiles: %lld rows, %lld words, %lld others\n", layout->id, j.items,

@@ -18,7 +18,7 @@ static image device_image(const world *w, int poison)
     image m = {{NULL}};
     for (int i = 0; i < w->ndest; i++) {
         CUDA(cudaMalloc((void **)&m.data[i], (size_t)w->dest[i].storage_bytes));
-        CUDA(cudaMemset(m.data[i], poison, (size_t)w->dest[i].storage_bytes));
+        fill_device(m.data[i], poison, (size_t)w->dest[i].storage_bytes);
     }
     return m;
 }
@@ -80,7 +80,7 @@ static payload upload(const world *w, const payload *p, char *arena, int64_t shi
     payload on_device = {{NULL}};
     int64_t at = shift;
     for (int i = 0; i < w->nsource; i++) {
-        CUDA(cudaMemcpy(arena + at, p->data[i], (size_t)w->source[i].bytes, cudaMemcpyHostToDevice));
+        put_device(arena + at, p->data[i], (size_t)w->source[i].bytes);
         on_device.data[i] = (uint8_t *)arena + at;
         at += (w->source[i].bytes + 255) / 256 * 256;
     }

@@ -24,7 +24,7 @@ static void *kit_take(void *context, int64_t bytes)
     void *memory;
     (void)context;
     CUDA(cudaMalloc(&memory, (size_t)bytes + 1));
-    CUDA(cudaMemset(memory, 0xee, (size_t)bytes));
+    fill_device(memory, 0xee, (size_t)bytes);
     return memory;
 }
 
@@ -37,7 +37,7 @@ static void kit_give(void *context, void *memory)
 static void kit_put(void *context, void *device, const void *host, int64_t bytes)
 {
     (void)context;
-    CUDA(cudaMemcpy(device, host, (size_t)bytes, cudaMemcpyHostToDevice));
+    put_device(device, host, (size_t)bytes);
     CUDA(cudaDeviceSynchronize()); /* the session's stream does not wait for the default one */
 }
 
@@ -186,7 +186,7 @@ static void test_graph(void **state)
             lp_session_close(s);
         }
         for (int i = 0; i < w.ndest; i++)
-            CUDA(cudaMemset(live.data[i], 0xdd, (size_t)w.dest[i].storage_bytes));
+            fill_device(live.data[i], 0xdd, (size_t)w.dest[i].storage_bytes);
         CUDA(cudaDeviceSynchronize());
         CUDA(cudaGraphLaunch(exec, stream));
         assert_ok(&w, lp_plan_checks(plan, stream, &w.err));

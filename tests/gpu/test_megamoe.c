@@ -201,7 +201,7 @@ static void *device_bytes(device_problem *d, const void *from, int64_t bytes)
     void *memory;
     CUDA(cudaMalloc(&memory, (size_t)(bytes > 0 ? bytes : 16)));
     if (from != NULL && bytes > 0)
-        CUDA(cudaMemcpy(memory, from, (size_t)bytes, cudaMemcpyHostToDevice));
+        put_device(memory, from, (size_t)bytes);
     d->allocation[d->count++] = memory;
     return memory;
 }
@@ -250,7 +250,7 @@ static void upload_weights(device_problem *d, const moe_problem *p)
 static void put(const void *to, const void *from, int64_t bytes)
 {
     if (bytes > 0)
-        CUDA(cudaMemcpy((void *)(uintptr_t)to, from, (size_t)bytes, cudaMemcpyHostToDevice));
+        put_device((void *)(uintptr_t)to, from, (size_t)bytes);
 }
 
 /* Tokens in the order token -> (token * step) % tokens. */
@@ -284,9 +284,9 @@ static void upload_tokens(device_problem *d, const moe_problem *p, int64_t step)
 
 static void poison(const moe_problem *p, device_problem *d)
 {
-    CUDA(cudaMemset(d->workspace, 0xff, (size_t)d->workspace_bytes));
-    CUDA(cudaMemset(d->io.y, 0xff, (size_t)(p->shape.max_tokens * p->shape.hidden * 2)));
-    CUDA(cudaMemset(d->io.received, 0, (size_t)p->shape.experts * 4));
+    fill_device(d->workspace, 0xff, (size_t)d->workspace_bytes);
+    fill_device(d->io.y, 0xff, (size_t)(p->shape.max_tokens * p->shape.hidden * 2));
+    fill_device(d->io.received, 0, (size_t)p->shape.experts * 4);
 }
 
 static void fetch(const moe_problem *p, const device_problem *d, uint16_t *y)

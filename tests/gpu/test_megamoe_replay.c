@@ -172,7 +172,7 @@ static const lp_destination_memory *expert_tensor(const lp_destinations *d, cons
 
 static void copy_to(const void *to, const void *from, int64_t bytes)
 {
-    CUDA(cudaMemcpy((void *)(uintptr_t)to, from, (size_t)bytes, cudaMemcpyHostToDevice));
+    put_device((void *)(uintptr_t)to, from, (size_t)bytes);
 }
 
 static void upload_experts(lp_megamoe_weights *weights, const lp_megamoe_shape *shape, const lp_destinations *d,
@@ -227,7 +227,7 @@ static void upload_tokens(layer *l, const moe_problem *p)
     copy_to(l->io.topk_ids, p->input.ids, tokens * CHOICES * 8);
     copy_to(l->io.topk_weight, p->input.weight, tokens * CHOICES * 4);
     copy_to(l->io.tokens, &tokens, 4);
-    CUDA(cudaMemset(l->io.y, 0xff, CAP * HIDDEN * 2));
+    fill_device(l->io.y, 0xff, CAP * HIDDEN * 2);
     CUDA(cudaDeviceSynchronize());
 }
 
