@@ -52,11 +52,12 @@ typedef struct lp_local_world {
 void lp_local_name(const lp_local_world *w, int32_t rank, char out[64]);
 void lp_local_fail(lp_local_world *w, const char *reason);
 lp_status lp_local_error(const lp_local_world *w, lp_error *err); /* LP_E_PEER, why the round is over */
-/* Waits for a change; false when the time is over, which says nothing about what has changed. */
-bool lp_local_wait_change(lp_local_rank *r, int64_t since);
 void lp_local_blame(lp_local_rank *r);
 /* A rank that is gone is not waited for. Called before each wait. */
 void lp_local_notice_gone(const lp_local_rank *r);
+/* Until something changes, unless a rank is gone; the one that keeps others is blamed where *in_time, true at first,
+ * is no more. */
+void lp_local_go_on_waiting(lp_local_rank *r, int64_t since, bool *in_time);
 
 /* Calls of the transport. */
 lp_status lp_local_join(void *context, lp_round *round, lp_error *err);

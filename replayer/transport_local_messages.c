@@ -86,13 +86,7 @@ lp_status lp_local_wait(void *context, int64_t ticket, lp_error *err)
         if (m == NULL || w->has_failed)
             break;
         r->waits_for = m->what.peer;
-        lp_local_notice_gone(r);
-        if (w->has_failed)
-            break;
-        if (in_time)
-            in_time = lp_local_wait_change(r, since);
-        else
-            lp_local_blame(r);
+        lp_local_go_on_waiting(r, since, &in_time);
     }
     r->waits_for = LP_WAITS_NOT;
     const lp_status status = w->has_failed ? lp_local_error(w, err) : LP_OK;

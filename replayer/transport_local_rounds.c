@@ -40,7 +40,8 @@ static int32_t find_culprit(const lp_local_world *w, int32_t from)
     return at;
 }
 
-bool lp_local_wait_change(lp_local_rank *r, int64_t since)
+/* False when the time is over, which says nothing about what has changed. */
+static bool wait_change(const lp_local_rank *r, int64_t since)
 {
     lp_local_world *w = r->world;
     const int64_t until = since + w->timeout_ns;
@@ -73,6 +74,17 @@ void lp_local_notice_gone(const lp_local_rank *r)
     lp_local_name(w, culprit, name);
     snprintf(text, sizeof text, "%s is gone", name);
     lp_local_fail(w, text);
+}
+
+void lp_local_go_on_waiting(lp_local_rank *r, int64_t since, bool *in_time)
+{
+    lp_local_notice_gone(r);
+    if (r->world->has_failed)
+        return;
+    if (*in_time)
+        *in_time = wait_change(r, since);
+    else
+        lp_local_blame(r);
 }
 
 lp_status lp_local_error(const lp_local_world *w, lp_error *err)
@@ -117,7 +129,7 @@ lp_status lp_local_join(void *context, lp_round *round, lp_error *err)
     /* The failure of the last round is over for those who come back, whenever it is said. */
     while (w->round == before && w->open == w->size && w->refusals == refusals) {
         if (in_time) {
-            in_time = lp_local_wait_change(r, since);
+            in_time = wait_change(r, since);
             continue;
         }
         name_culprit(r, w->refusal);
@@ -194,15 +206,8 @@ lp_status lp_local_gather(void *context, const void *mine, int64_t bytes, const 
     } else if (is_last && !w->has_failed) {
         lp_local_fail(w, "out of memory");
     }
-    for (bool in_time = true; w->gather == r->gather && !w->has_failed;) {
-        lp_local_notice_gone(r);
-        if (w->has_failed)
-            break;
-        if (in_time)
-            in_time = lp_local_wait_change(r, since);
-        else
-            lp_local_blame(r);
-    }
+    for (bool in_time = true; w->gather == r->gather && !w->has_failed;)
+        lp_local_go_on_waiting(r, since, &in_time);
     if (w->gather == r->gather)
         status = lp_local_error(w, err);
     else
