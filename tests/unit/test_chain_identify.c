@@ -4,9 +4,7 @@
 #include "chain_testing.h"
 #include "layouts/chain_split.h"
 
-/* ---- plain orders ---- */
-
-/* ---- identify ---- */
+/* ---- what is found ---- */
 
 static void recorded_orders_are_named(void **state)
 {
