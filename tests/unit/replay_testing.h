@@ -316,6 +316,18 @@ static inline void build_world(world *w, void (*more)(world *w))
     assert_ok(w, lp_trace_seal(w->trace, &w->err));
 }
 
+/* For build_world: the checkpoint's 'scale' into the first destination is something that the loader does on the host.
+ */
+static inline void refuse_scale(world *w)
+{
+    const lp_refusal r = {.name = (uint32_t)lp_checkpoint_find(w->checkpoint, "scale"),
+                          .dest = w->dest[0].index,
+                          .operation = "aten.max",
+                          .reason = "reads a value on the host",
+                          .provenance = LP_NONE};
+    assert_ok(w, lp_trace_add_refusal(w->trace, &r, &w->err));
+}
+
 static inline void free_world(world *w)
 {
     lp_trace_close(w->trace);

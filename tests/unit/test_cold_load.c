@@ -300,16 +300,6 @@ static void test_failed_checks(void **state)
     cold_close_bed(&b);
 }
 
-static void refuse_scale(world *w)
-{
-    const lp_refusal r = {.name = (uint32_t)lp_checkpoint_find(w->checkpoint, "scale"),
-                          .dest = w->dest[0].index,
-                          .operation = "aten.max",
-                          .reason = "reads a value on the host",
-                          .provenance = LP_NONE};
-    assert_ok(w, lp_trace_add_refusal(w->trace, &r, &w->err));
-}
-
 /* A fallback that a derive waits for, and a name that has nothing to do with it. */
 static void world_of_a_fallback(world *w)
 {

@@ -285,16 +285,6 @@ static void test_overlaps_keep_the_loaders_order(void **state)
 
 /* ---- fallbacks ---- */
 
-static void refuse_scale(world *w)
-{
-    const lp_refusal r = {.name = (uint32_t)lp_checkpoint_find(w->checkpoint, "scale"),
-                          .dest = w->dest[0].index,
-                          .operation = "aten.max",
-                          .reason = "reads a value on the host",
-                          .provenance = LP_NONE};
-    assert_ok(w, lp_trace_add_refusal(w->trace, &r, &w->err));
-}
-
 /* dest 0 is loaded by the engine, dest 1 by the plan, dest 2 is derived from dest 0. */
 static void open_fallback(bench *x)
 {

@@ -366,16 +366,6 @@ static void test_dummy_and_meta(void **state)
 
 /* ---- fallbacks ---- */
 
-static void refuse_scale(world *w)
-{
-    const lp_refusal r = {.name = (uint32_t)lp_checkpoint_find(w->checkpoint, "scale"),
-                          .dest = w->dest[0].index,
-                          .operation = "aten.max",
-                          .reason = "reads a value on the host",
-                          .provenance = LP_NONE};
-    assert_ok(w, lp_trace_add_refusal(w->trace, &r, &w->err));
-}
-
 /* A derive of a fallback's tensor runs when the caller has loaded it, and is skipped when nobody does. */
 static void fallback_world(world *w)
 {
