@@ -31,18 +31,6 @@ static void unpin(void *, void *host)
     lp_cuda_cleared(cudaHostUnregister(host));
 }
 
-static int fetch(void *, void *host, const void *device, int64_t bytes)
-{
-    return lp_cuda_cleared(cudaMemcpy(host, device, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost));
-}
-
-static int store(void *, void *device, const void *host, int64_t bytes)
-{
-    /* From pageable memory it returns before the last bytes are there, and lanes do not wait for its stream. */
-    const int code = lp_cuda_cleared(cudaMemcpy(device, host, static_cast<size_t>(bytes), cudaMemcpyHostToDevice));
-    return code != 0 ? code : lp_cuda_cleared(cudaStreamSynchronize(cudaStreamLegacy));
-}
-
 static int lane_open(void *, void **lane)
 {
     return lp_cuda_cleared(cudaStreamCreateWithFlags(reinterpret_cast<cudaStream_t *>(lane), cudaStreamNonBlocking));
@@ -178,7 +166,7 @@ static lp_status digests(void *, const lp_plan *plan, uint8_t (*digest)[LP_VALUE
     if (code == 0)
         status = start_sums(plan, static_cast<uint64_t *>(sum), err);
     if (code == 0 && status == LP_OK)
-        code = fetch(nullptr, host, sum, static_cast<int64_t>(bytes));
+        code = lp_cuda_fetch(nullptr, host, sum, static_cast<int64_t>(bytes));
     if (code != 0)
         status = lp_fail(err, LP_E_DEVICE, "cannot digest the tensors: %s", lp_cuda_text(code));
     for (uint32_t i = 0; i < plan->rows->ndest && status == LP_OK; i++)
@@ -212,8 +200,8 @@ extern "C" lp_status lp_cuda_device_open(lp_cold_device *out, const char *name, 
     d.release = lp_cuda_release;
     d.pin = pin;
     d.unpin = unpin;
-    d.fetch = fetch;
-    d.store = store;
+    d.fetch = lp_cuda_fetch;
+    d.store = lp_cuda_store;
     d.lane_open = lane_open;
     d.lane_close = lane_close;
     d.lane_wait = lane_wait;

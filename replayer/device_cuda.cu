@@ -19,6 +19,18 @@ void lp_cuda_release(void *, void *memory)
     lp_cuda_cleared(cudaFree(memory));
 }
 
+int lp_cuda_fetch(void *, void *host, const void *device, int64_t bytes)
+{
+    return lp_cuda_cleared(cudaMemcpy(host, device, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost));
+}
+
+int lp_cuda_store(void *, void *device, const void *host, int64_t bytes)
+{
+    /* From pageable memory it returns before the last bytes are there, and our streams do not wait for its stream. */
+    const int code = lp_cuda_cleared(cudaMemcpy(device, host, static_cast<size_t>(bytes), cudaMemcpyHostToDevice));
+    return code != 0 ? code : lp_cuda_cleared(cudaStreamSynchronize(cudaStreamLegacy));
+}
+
 bool lp_cuda_ordinal(const char *name, int *ordinal)
 {
     char *end = nullptr;

@@ -33,6 +33,9 @@ static inline cudaStream_t lp_cuda_stream(void *stream)
 const char *lp_cuda_error_text(void *context, int code);
 int lp_cuda_allocate(void *context, int64_t bytes, void **out);
 void lp_cuda_release(void *context, void *memory);
+/* Both return when the bytes are there, for whichever stream. */
+int lp_cuda_fetch(void *context, void *host, const void *device, int64_t bytes);
+int lp_cuda_store(void *context, void *device, const void *host, int64_t bytes);
 
 /* "cuda" is 0, "cuda:3" is 3; false for anything else. */
 bool lp_cuda_ordinal(const char *name, int *ordinal);

@@ -5,6 +5,7 @@ extern "C" { /* headers of C rooms */
 #include "replayer/device_digest.h"
 #include "replayer/nccl_transport.h"
 }
+#include "replayer/device_cuda.cuh"
 
 #include <cuda_runtime.h>
 
@@ -34,27 +35,7 @@ static int allocate(void *context, int64_t bytes, void **out)
     return code != 0 ? code : cudaMalloc(out, (size_t)bytes);
 }
 
-static void release(void *context, void *memory)
-{
-    (void)context;
-    (void)cudaFree(memory);
-}
-
-static int store(void *context, void *device, const void *host, int64_t bytes)
-{
-    (void)context;
-    const cudaError_t code = cudaMemcpy(device, host, (size_t)bytes, cudaMemcpyHostToDevice);
-    /* From pageable memory it returns before the last bytes are there, and our streams do not wait for its stream. */
-    return code != cudaSuccess ? code : cudaStreamSynchronize(cudaStreamLegacy);
-}
-
-static int fetch(void *context, void *host, const void *device, int64_t bytes)
-{
-    (void)context;
-    return cudaMemcpy(host, device, (size_t)bytes, cudaMemcpyDeviceToHost);
-}
-
-/* Streams do not wait for the default stream, on which the copies above are. */
+/* Streams do not wait for the default stream, on which lp_cuda_store and lp_cuda_fetch copy. */
 static int stream_open(void *context, bool is_urgent, void **stream)
 {
     int least = 0, most = 0, code = enter(context);
@@ -164,9 +145,28 @@ extern "C" lp_status lp_nccl_cuda(lp_nccl_device *out, int32_t device, lp_error 
     if (code != cudaSuccess || device < 0 || device >= count)
         return lp_fail(err, LP_E_DEVICE, "there is no device %d: %s", device,
                        code != cudaSuccess ? error_text(NULL, code) : "this host has fewer");
-    *out = lp_nccl_device{
-        context_of(device), error_text, enter,       allocate,  release,    store,       fetch,         stream_open,
-        stream_close,       event_open, event_close, event_set, event_done, stream_wait, stream_settle, take_pinned,
-        give_pinned,        copy,       clear,       sum,       compare,    table,       apply};
+    *out = lp_nccl_device{context_of(device),
+                          error_text,
+                          enter,
+                          allocate,
+                          lp_cuda_release,
+                          lp_cuda_store,
+                          lp_cuda_fetch,
+                          stream_open,
+                          stream_close,
+                          event_open,
+                          event_close,
+                          event_set,
+                          event_done,
+                          stream_wait,
+                          stream_settle,
+                          take_pinned,
+                          give_pinned,
+                          copy,
+                          clear,
+                          sum,
+                          compare,
+                          table,
+                          apply};
     return LP_OK;
 }
