@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sessions on a GPU: the oracle over random worlds in every mode, order and split; chains of sessions; a captured graph
- * that sees new sources, derives included; checks that fail; dummy values; no memory is taken after bind.
+ * Sessions on a GPU: the oracle over random worlds, of separate and of tied destinations, in every mode, order and
+ * split; chains of sessions; a captured graph that sees new sources, derives included; checks that fail; dummy values;
+ * no memory is taken after bind.
  *
  *   test_device_session [WORLDS [FIRST SEED]]
  */
 #include "gpu_check.h"
 #include "tests/unit/session_chains.h"
+#include "tests/unit/tied_worlds.h"
 
 #include "replayer/own_math.h"
 
@@ -75,14 +77,26 @@ static const lp_bind_options OPTIONS[] = {{.threads = 1, .device = "cuda:0", .st
                                           {.threads = 1, .device = "cuda:0", .staging = 1 << 16, .spill = 1 << 20},
                                           {.threads = 1, .device = "cuda:0", .staging = 8192, .spill = 1 << 16}};
 
-static void test_every_mode_gives_the_model(void **state)
+static void check_worlds(void (*make)(world *w, uint64_t seed))
 {
     const device_kit k = open_kit();
-    (void)state;
     for (uint64_t n = 0; n < worlds; n++)
-        check_world(&k, first_seed + n, &OPTIONS[n % 3]);
+        check_world(&k, make, first_seed + n, &OPTIONS[n % 3]);
     CUDA(cudaStreamDestroy(k.stream));
     print_message("%llu worlds\n", (unsigned long long)worlds);
+}
+
+static void test_every_mode_gives_the_model(void **state)
+{
+    (void)state;
+    check_worlds(random_world);
+}
+
+/* Casts and fills of which later writes take parts of elements. */
+static void test_the_last_write_wins_by_every_byte(void **state)
+{
+    (void)state;
+    check_worlds(random_storage);
 }
 
 static void cold_start(chain *c)
@@ -352,6 +366,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_dummy_values),
         cmocka_unit_test(test_memory_is_taken_at_bind),
         cmocka_unit_test(test_every_mode_gives_the_model),
+        cmocka_unit_test(test_the_last_write_wins_by_every_byte),
         cmocka_unit_test(test_chains),
     };
     need_gpu();

@@ -21,18 +21,22 @@ typedef struct device_kit {
     void *stream;
 } device_kit;
 
+/* One block for each storage, by destination. */
 static inline image device_image(const device_kit *k, const world *w)
 {
     image m = {{NULL}};
-    for (int i = 0; i < w->ndest; i++)
-        m.data[i] = k->take(k->context, w->dest[i].storage_bytes);
+    for (int i = 0; i < w->ndest; i++) {
+        const int owner = owner_of(w, i);
+        m.data[i] = owner < i ? m.data[owner] : k->take(k->context, w->dest[i].storage_bytes);
+    }
     return m;
 }
 
 static inline void free_device_image(const device_kit *k, const world *w, image *m)
 {
     for (int i = 0; i < w->ndest; i++)
-        k->give(k->context, m->data[i]);
+        if (owner_of(w, i) == i)
+            k->give(k->context, m->data[i]);
 }
 
 static inline void put_image(const device_kit *k, const world *w, const image *device, const image *host)
@@ -217,14 +221,15 @@ static inline void host_report(world *w, const payload *from, const payload *to,
     free_image(w, &live);
 }
 
-/* cold(A), then for each mode: A to B, B again, back to A. */
-static inline void check_world(const device_kit *k, uint64_t seed, const lp_bind_options *options)
+/* cold(A), then for each mode: A to B, B again, back to A. `make` draws the world. */
+static inline void check_world(const device_kit *k, void (*make)(world *w, uint64_t seed), uint64_t seed,
+                               const lp_bind_options *options)
 {
     static const lp_load_mode modes[] = {LP_COLD, LP_DIRECT, LP_LAYERWISE};
     world w;
     char what[64];
     lp_report report, want_report;
-    random_world(&w, seed);
+    make(&w, seed);
     failing_seed = seed;
     const int64_t shift = (int64_t)(seed % 3) * 4;
     payload a = make_payload(&w), b = make_payload(&w);

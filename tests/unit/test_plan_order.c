@@ -4,6 +4,7 @@
  * destinations that are tied, lie over each other, and whatever arrives last. What has no order is not bound.
  */
 #include "random_worlds.h"
+#include "tied_worlds.h"
 
 #include "replayer/own_math.h"
 #include "replayer/plan.h"
@@ -11,67 +12,11 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { WORLDS = 300, BYTES = 40 };
+enum { WORLDS = 300 };
 
 float model_neg_exp(float x)
 {
     return -lp_own_exp(x);
-}
-
-/* ---- worlds of one storage ---- */
-
-/* Bytes of storage "s" as a matrix of `columns`, from `offset` on; all but the first are tied to it. */
-static int add_view(world *w, const char *name, lp_dtype dtype, int64_t columns, int64_t offset)
-{
-    const int64_t row = columns * elem(dtype);
-    const int i = add_dest(w, name, dtype, (BYTES - offset) / row, columns, 0, "g");
-    snprintf(w->dest[i].storage, sizeof w->dest[i].storage, "s");
-    w->dest[i].offset = offset;
-    w->dest[i].storage_bytes = BYTES;
-    w->dest[i].flags = i > 0 ? LP_DEST_TIED : 0;
-    return i;
-}
-
-/* A few elements of a destination, by a name or by a fill that it triggers. */
-static void random_write(world *w)
-{
-    const dest *d = &w->dest[pick(w, w->ndest)];
-    call c = {.dest = (int)(d - w->dest), .source = -1};
-    for (int k = 0; k < 2; k++) {
-        c.dst_at[k] = pick(w, d->shape[k]);
-        c.size[k] = 1 + pick(w, d->shape[k] - c.dst_at[k]);
-    }
-    c.trigger = (int)pick(w, w->nsource + 1) - 1;
-    c.bits = next_random(w) >> (64 - 8 * elem(d->dtype));
-    if (c.trigger >= 0 && pick(w, 4) != 0) {
-        const source *s = &w->source[c.trigger];
-        const int64_t steps[2] = {pick(w, 2) * s->shape[1], pick(w, 3)};
-        if ((s->dtype == LP_U8) == (d->dtype == LP_U8) &&
-            (c.size[0] - 1) * steps[0] + (c.size[1] - 1) * steps[1] < s->shape[0] * s->shape[1]) {
-            c.source = c.trigger;
-            c.src_step[0] = steps[0];
-            c.src_step[1] = steps[1];
-        }
-    }
-    w->call[w->ncall++] = c;
-}
-
-static void random_storage(world *w, uint64_t seed)
-{
-    memset(w, 0, sizeof *w);
-    w->random = seed;
-    add_source(w, "wide", LP_F32, 10, 5);
-    add_source(w, "half", LP_BF16, 10, 5);
-    add_source(w, "bytes", LP_U8, 8, BYTES);
-    add_source(w, "more", LP_U8, 8, BYTES);
-    add_source(w, "late", LP_F32, 10, 5);
-    add_view(w, "f32", LP_F32, 2 + pick(w, 3), 0);
-    add_view(w, "u8", LP_U8, 1 + pick(w, 7), pick(w, 4));
-    add_view(w, "bf16", LP_BF16, 1 + pick(w, 4), 2 * pick(w, 3));
-    const int64_t count = 2 + pick(w, 8);
-    for (int64_t i = 0; i < count; i++)
-        random_write(w);
-    build_world(w, NULL);
 }
 
 static void push_in_any_order(world *w, lp_plan *plan, const payload *p, lp_load_mode mode)
@@ -120,7 +65,7 @@ static void test_the_last_write_wins_by_every_byte(void **state)
         apart += plan->job_count > 0; /* the trace has no derives */
         for (uint32_t i = 0; i < lp_plan_rows(plan)->nrecord; i++)
             ordered += lp_plan_rows(plan)->record[i].seq != 0;
-        memset(live.data[0], 0x5a, BYTES);
+        memset(live.data[0], 0x5a, TIED_BYTES);
         push_in_any_order(&w, plan, &a, LP_COLD);
         model_load(&w, &a, &want);
         assert_same_image(&w, &live, &want, "cold start with A");
@@ -149,7 +94,7 @@ static void test_running_out_of_memory_is_said(void **state)
     world w;
     memset(&w, 0, sizeof w);
     const int half = add_source(&w, "half", LP_BF16, 2, 5), bytes = add_source(&w, "bytes", LP_U8, 1, 6);
-    const int to = add_view(&w, "f32", LP_F32, 5, 0), over = add_view(&w, "u8", LP_U8, BYTES, 0);
+    const int to = add_view(&w, "f32", LP_F32, 5, 0), over = add_view(&w, "u8", LP_U8, TIED_BYTES, 0);
     add_copy(&w, half, to, 0, 2, 0);
     w.call[w.ncall++] =
         (call){.source = bytes, .trigger = bytes, .dest = over, .dst_at = {0, 5}, .size = {1, 6}, .src_step = {6, 1}};

@@ -4,6 +4,7 @@
  * every allocation failing once. What a GPU makes of the same calls is the affair of tests/gpu/test_device_session.c.
  */
 #include "device_testing.h"
+#include "tied_worlds.h"
 
 #include "replayer/own_math.h"
 
@@ -16,22 +17,34 @@ float model_neg_exp(float x)
     return -lp_own_exp(x);
 }
 
-static void test_every_mode_gives_the_model(void **state)
+static void check_worlds(void (*make)(world *w, uint64_t seed))
 {
     static const lp_bind_options options[] = {{.threads = 1, .staging = 1 << 20},
                                               {.threads = 1, .staging = 1 << 16, .spill = 1 << 20},
                                               {.threads = 1, .staging = 8192, .spill = 1 << 16}};
-    (void)state;
     const char *text = getenv("LOADPLAN_TEST_SEED");
     const uint64_t first = text != NULL ? strtoull(text, NULL, 10) : (uint64_t)time(NULL) * 1000;
     print_message("seed %llu\n", (unsigned long long)first);
     for (uint64_t n = 0; n < (text != NULL ? 1 : WORLDS); n++) {
         fake_device f;
         const device_kit k = open_kit(&f);
-        check_world(&k, first + n, &options[n % 3]);
+        check_world(&k, make, first + n, &options[n % 3]);
         assert_int_equal(f.blocks, 0);
         fake_end(&f);
     }
+}
+
+static void test_every_mode_gives_the_model(void **state)
+{
+    (void)state;
+    check_worlds(random_world);
+}
+
+/* Casts and fills of which later writes take parts of elements. */
+static void test_the_last_write_wins_by_every_byte(void **state)
+{
+    (void)state;
+    check_worlds(random_storage);
 }
 
 /* A subset leaves everything else as it is; derives read live values where their inputs are not in it. */
@@ -332,6 +345,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_mode_gives_the_model),
+        cmocka_unit_test(test_the_last_write_wins_by_every_byte),
         cmocka_unit_test(test_random_subsets),
         cmocka_unit_test(test_refusals_lead_on),
         cmocka_unit_test(test_every_call_of_the_device_fails_once),
