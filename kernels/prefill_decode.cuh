@@ -125,12 +125,6 @@ template <int KIND> __device__ __forceinline__ prefill_scale_places prefill_plac
     return places;
 }
 
-__device__ __forceinline__ uint2 prefill_load8(uint32_t at)
-{
-    uint2 v;
-    asm volatile("ld.shared.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(at));
-    return v;
-}
 /* The eight places of a lane in its row of a piece, 16-byte chunks under the swizzle; rows 7 * 8 apart are 7 KiB apart.
  */
 struct prefill_chunks {
@@ -232,7 +226,7 @@ __device__ __forceinline__ void prefill_decode_nv(int half, uint32_t codes, uint
     const uint32_t from = codes + prefill_decoder() * 512 + threadIdx.x % 32 * 16 + 8 * half;
     prefill_groups<uint2>(
         [&](int i, uint2 &word, uint32_t &code) {
-            word = prefill_load8(from + i * PREFILL_DECODERS * 512);
+            word = prefill::load8(from + i * PREFILL_DECODERS * 512);
             code = hopper::load1(scales + places.of(i) + (KIND == LP_PREFILL_NV ? half : 0));
         },
         [&](int i, const uint2 &word, uint32_t code) {

@@ -142,7 +142,7 @@ constexpr int MANY_TOKENS = 1024; /* from here on x is rounded by a launch of it
 /* Rows of weights, read in boxes of 128 rows x 128 bytes, or of 256 rows x 64 bytes of codes. */
 lp_status make_map(CUtensorMap *map, const void *data, int64_t rows, int64_t row_bytes, bool codes, lp_error *err)
 {
-    moe_encode_function encode;
+    moe_encode_function encode = nullptr;
     LP_TRY(moe_find_encode(&encode, err));
     const cuuint64_t size[2] = {static_cast<cuuint64_t>(row_bytes), static_cast<cuuint64_t>(rows)};
     const cuuint64_t stride[1] = {static_cast<cuuint64_t>(row_bytes)};
@@ -228,8 +228,7 @@ lp_status run_route_and_hand_out(const lp_moe_call *call, lp_prefill_kind kind, 
     return lp_prefill_round(&round, call->stream, err);
 }
 
-lp_status run_route(const lp_moe_call *call, lp_prefill_kind kind, bool is_ahead, const lp_prefill_areas &areas,
-                    lp_error *err)
+lp_status run_route(const lp_moe_call *call, lp_prefill_kind kind, const lp_prefill_areas &areas, lp_error *err)
 {
     const lp_megamoe_shape &s = *call->shape;
     lp_moe_route_job job = moe_route_job_of(call, areas.routes, PREFILL_ROWS, PREFILL_ROWS);
@@ -304,7 +303,7 @@ extern "C" lp_status lp_prefill_run(const lp_moe_call *call, lp_error *err)
     int blocks;
     LP_TRY(moe_device_blocks(&blocks, err));
     const bool is_ahead = lp_prefill_decodes_ahead(&s);
-    LP_TRY(run_route(call, kind, is_ahead, areas, err));
+    LP_TRY(run_route(call, kind, areas, err));
     const lp_megamoe_tensor *const tensor = call->weights->tensor;
     LP_TRY(launch_kind(kind | (is_ahead ? PREFILL_AHEAD : 0), arguments_of(call, kind, is_ahead, areas),
                        tensor[LP_MOE_L1_WEIGHT].data, tensor[LP_MOE_L2_WEIGHT].data, blocks, call->stream, err));
