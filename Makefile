@@ -4,6 +4,8 @@
 BUILD ?= build
 PREFIX ?= /usr/local
 TYPE ?= Release
+# ON: a warning of any compiler is an error. CI does so; who builds a release with a newer compiler should not have to.
+DEVELOPER ?= OFF
 JOBS ?= $(shell nproc)
 SOURCES = $(shell git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh')
 SCRIPTS = $(shell git ls-files -co --exclude-standard '*.sh') .ci/setup .ci/run
@@ -16,7 +18,7 @@ all: $(BUILD)/build.ninja ## build; the program is build/loadplan
 
 $(BUILD)/build.ninja: | setup
 	@cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=$(TYPE) -DCMAKE_INSTALL_PREFIX=$(PREFIX) \
-		-DLOADPLAN_PYTHON=$(abspath $(BUILD))/venv/bin/python
+		-DLOADPLAN_DEVELOPER=$(DEVELOPER) -DLOADPLAN_PYTHON=$(abspath $(BUILD))/venv/bin/python
 
 setup: ## install what is missing from Debian packages, and a Python environment in build/venv
 	@.ci/setup $(BUILD)

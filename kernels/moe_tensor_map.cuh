@@ -38,7 +38,7 @@ inline lp_status moe_piece_map(CUtensorMap *map, const void *data, int64_t rows,
                                int box_pieces, lp_error *err)
 {
     enum { PIECE = 128 };
-    moe_encode_function encode;
+    moe_encode_function encode = nullptr;
     LP_TRY(moe_find_encode(&encode, err));
     const cuuint64_t size[3] = {PIECE, static_cast<cuuint64_t>(rows), static_cast<cuuint64_t>(row_bytes / PIECE)};
     const cuuint64_t stride[2] = {static_cast<cuuint64_t>(row_bytes), PIECE};

@@ -11,7 +11,7 @@ extern "C" { /* headers of C rooms */
 #include <stdlib.h>
 #include <string.h>
 
-enum { THREADS = 256, BLOCKS_MAX = 1 << 16 };
+constexpr int THREADS = 256, BLOCKS_MAX = 1 << 16;
 
 struct cuda_context {
     int ordinal;
