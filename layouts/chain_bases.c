@@ -84,8 +84,11 @@ static lp_status matrix_of(const bases *list, uint64_t row[LP_BITS_MOST], int64_
                               : LP_OK;
 }
 
-lp_status lp_chain_from_bits(lp_chain *out, int32_t count, uint64_t *row, int ndim, const int64_t *shape, bool closed,
-                             lp_error *err)
+/* The chain of a matrix of bits: row i has bit j where bit i of the source's index is exclusive-or'ed from place 2^j;
+ * its `count` bits are all of the shape's. Spoils the rows. LP_E_ARGUMENT: not every place has an element of its own.
+ */
+static lp_status from_bits(lp_chain *out, int32_t count, uint64_t *row, int ndim, const int64_t *shape, bool closed,
+                           lp_error *err)
 {
     uint64_t inverse[LP_BITS_MOST];
     int32_t of[LP_BITS_MOST];
@@ -121,5 +124,5 @@ lp_status lp_chain_read_bases(lp_chain *out, const char *text, lp_error *err)
     if (list.count == 0 || list.count > 56)
         return lp_notation_wrong(&r, list.count == 0 ? "no vector before" : "more than 56 vectors before");
     LP_TRY(matrix_of(&list, row, shape, &r));
-    return lp_notation_end(lp_chain_from_bits(out, list.count, row, list.ndim, shape, true, err), err);
+    return lp_notation_end(from_bits(out, list.count, row, list.ndim, shape, true, err), err);
 }

@@ -54,12 +54,6 @@ bool lp_chain_find_rotations(lp_chain_digits *out, lp_chain_recording *r);
 lp_status lp_chain_from_digits(lp_chain *out, const lp_chain_digits *list, int ndim, const int64_t *shape,
                                lp_error *err);
 
-/* The chain of a matrix of bits: row i has bit j where bit i of the source's index is exclusive-or'ed from place 2^j;
- * its `count` bits are all of the shape's. Spoils the rows. LP_E_ARGUMENT: not every place has an element of its own.
- */
-lp_status lp_chain_from_bits(lp_chain *out, int32_t count, uint64_t *row, int ndim, const int64_t *shape, bool closed,
-                             lp_error *err);
-
 /* What each digit takes of a dimension of the source. */
 typedef struct lp_chain_piece_of {
     int64_t extent, stride, below; /* stride: of the source index */

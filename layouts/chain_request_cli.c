@@ -39,7 +39,9 @@ static int32_t dim_named(const lp_chain *chain, const char *name)
     return -1;
 }
 
-int lp_chain_sizes(lp_cli *cli, lp_chain_request *request, const char *text)
+/* Reads --shape, "N=100,K=5" (dimensions and open axes, in any order) or "100,5", into the request: its shape and the
+ * extents of axes. `text` may be NULL. Returns 0, or an exit code having complained. */
+static int read_sizes(lp_cli *cli, lp_chain_request *request, const char *text)
 {
     lp_chain *const chain = &request->chain;
     int32_t given = 0;
@@ -124,5 +126,5 @@ int lp_chain_read_request(lp_cli *cli, lp_chain_request *out, const lp_chain_kno
     if (text != NULL && sizes != NULL && strstr(sizes, "E=") != NULL && dim_named(&out->chain, "E") < 0 &&
         lp_chain_stack(&out->chain, "E", &err) != LP_OK)
         return lp_cli_usage(cli, "%s", err.text);
-    return lp_chain_sizes(cli, out, sizes);
+    return read_sizes(cli, out, sizes);
 }

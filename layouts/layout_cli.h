@@ -72,10 +72,6 @@ typedef struct lp_chain_request {
     int64_t shape[LP_CHAIN_DIMS]; /* of the source, in units; 0: not given */
 } lp_chain_request;
 
-/* Reads --shape, "N=100,K=5" (dimensions and open axes, in any order) or "100,5", into the request: its shape and the
- * extents of axes. `text` may be NULL. Returns 0, or an exit code having complained. */
-int lp_chain_sizes(lp_cli *cli, lp_chain_request *request, const char *text);
-
 /* A chain of the table, of the text of --chain, or none but a shape, for --identify. Returns 0, or an exit code having
  * complained. */
 int lp_chain_read_request(lp_cli *cli, lp_chain_request *out, const lp_chain_known *known, const char *text);

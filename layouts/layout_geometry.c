@@ -18,7 +18,8 @@ static int64_t size_value(lp_size_symbol symbol, const lp_layout_sizes *sizes)
     return value[symbol];
 }
 
-bool lp_extent_value(lp_extent extent, const lp_layout_sizes *sizes, int64_t *out)
+/* Value of an extent; false when it overflows or is not whole. */
+static bool extent_value(lp_extent extent, const lp_layout_sizes *sizes, int64_t *out)
 {
     int64_t value;
     if (!lp_mul(size_value(extent.symbol, sizes), extent.times, &value) || value % extent.over != 0)
@@ -70,7 +71,7 @@ lp_status lp_layout_resolve(const lp_layout *layout, const lp_layout_sizes *size
 
     *out = (lp_layout_geometry){.element = lp_dtype_bits(layout->dtype) / 8, .rows = 1, .columns = 1};
     for (int32_t a = 0; a < layout->axes; a++)
-        if (!lp_extent_value(layout->axis[a].extent, sizes, &out->extent[a]))
+        if (!extent_value(layout->axis[a].extent, sizes, &out->extent[a]))
             return lp_fail(err, LP_E_INTERNAL, "layout '%s': axis '%s' has no whole extent", layout->id,
                            layout->axis[a].name);
     int64_t stride = out->element, bits;
@@ -102,7 +103,7 @@ lp_status lp_layout_describe(const lp_layout *layout, const lp_layout_sizes *siz
     int64_t stride = geometry.element;
     for (int32_t i = layout->ndim - 1; i >= 0; i--) {
         const int32_t d = layout->dim_order[i];
-        if (!lp_extent_value(layout->dim[d], sizes, &shape.shape[d]) || !lp_mul(stride, shape.shape[d], &shape.bytes))
+        if (!extent_value(layout->dim[d], sizes, &shape.shape[d]) || !lp_mul(stride, shape.shape[d], &shape.bytes))
             return lp_fail(err, LP_E_INTERNAL, "layout '%s': dimension %d has no whole extent", layout->id, (int)d);
         shape.stride[d] = stride;
         stride = shape.bytes;

@@ -66,9 +66,6 @@ typedef struct lp_layout_geometry {
 lp_status lp_layout_resolve(const lp_layout *layout, const lp_layout_sizes *sizes, lp_layout_geometry *out,
                             lp_error *err);
 
-/* Value of an extent; false when it overflows or is not whole. */
-bool lp_extent_value(lp_extent extent, const lp_layout_sizes *sizes, int64_t *out);
-
 /* Index of the axis of a role that occurs at most once (expert, half), or -1. */
 int32_t lp_layout_axis_of(const lp_layout *layout, lp_axis_role role);
 

@@ -18,7 +18,7 @@ lp_cold_section *lp_cold_section_of_part(lp_cold_pipe *p, int64_t part)
     return &p->section[part < p->section[0].b->parts ? 0 : 1];
 }
 
-lp_cold_section *lp_cold_section_of_chunk(lp_cold_pipe *p, int64_t chunk)
+static lp_cold_section *section_of_chunk(lp_cold_pipe *p, int64_t chunk)
 {
     return &p->section[chunk < p->section[0].b->chunks ? 0 : 1];
 }
@@ -30,7 +30,7 @@ lp_cold_section *lp_cold_section_of_batch(lp_cold_pipe *p, int64_t batch)
 
 static lp_cold_flight *flight_of(lp_cold_pipe *p, int64_t chunk)
 {
-    const lp_cold_section *s = lp_cold_section_of_chunk(p, chunk);
+    const lp_cold_section *s = section_of_chunk(p, chunk);
     return &s->flight[chunk - s->first_chunk];
 }
 
@@ -245,7 +245,7 @@ static int copy_chunk(lp_cold_pipe *p, const lp_cold_batches *b, const lp_cold_c
 
 lp_status lp_cold_chunk_send(lp_cold_pipe *p, int64_t chunk, bool waits, bool *is_sent, lp_error *err)
 {
-    const lp_cold_section *s = lp_cold_section_of_chunk(p, chunk);
+    const lp_cold_section *s = section_of_chunk(p, chunk);
     const lp_cold_chunk *c = &s->b->chunk[chunk - s->first_chunk];
     const int64_t batch = s->first_batch + c->batch;
     *is_sent = is_place_free(p, batch, s->b->copy[c->first_copy].straight != NULL, waits);

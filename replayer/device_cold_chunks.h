@@ -65,7 +65,6 @@ struct lp_cold_pipe {
 
 /* The section of something that was planned: what is in the second one was handed out after it was. */
 lp_cold_section *lp_cold_section_of_part(lp_cold_pipe *p, int64_t part);
-lp_cold_section *lp_cold_section_of_chunk(lp_cold_pipe *p, int64_t chunk);
 lp_cold_section *lp_cold_section_of_batch(lp_cold_pipe *p, int64_t batch);
 
 uint8_t *lp_cold_slot_at(const lp_cold_pipe *p, int64_t batch);

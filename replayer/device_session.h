@@ -212,8 +212,6 @@ lp_status lp_device_begin(struct lp_session *s, const lp_session_options *o, lp_
 lp_status lp_device_start(struct lp_session *s, lp_error *err);                              /* the writes of begin */
 lp_status lp_device_finish(struct lp_session *s, lp_error *err);
 void lp_device_end(struct lp_session *s);
-/* What the checks found when they last ran: the first that failed, as LP_E_VALUE. */
-lp_status lp_device_outcomes(const lp_plan *plan, void *stream, lp_error *err);
 lp_status lp_device_digests(const lp_plan *plan, uint32_t first, uint32_t count,
                             uint8_t (*digest)[LP_VALUE_DIGEST_BYTES], void *stream, lp_error *err);
 /* Copies all storages of a plan on a device into those of a plan of the same rows in host memory. */

@@ -118,7 +118,8 @@ lp_status lp_device_start(lp_session *s, lp_error *err)
 
 /* ---- outcomes ---- */
 
-lp_status lp_device_outcomes(const lp_plan *plan, void *stream, lp_error *err)
+/* What the checks found when they last ran: the first that failed, as LP_E_VALUE. */
+static lp_status read_outcomes(const lp_plan *plan, void *stream, lp_error *err)
 {
     const lp_device_side *side = plan->side;
     const lp_device_calls *c = &side->calls;
@@ -141,7 +142,7 @@ lp_status lp_plan_checks(const lp_plan *plan, void *stream, lp_error *err)
         return lp_fail(err, LP_E_UNSUPPORTED, "the plan is bound to host memory: finish says what its checks found");
     const lp_device_calls *c = &plan->side->calls;
     LP_TRY(lp_device_check(c, c->enter(c->context, &before), "use the device", err));
-    const lp_status status = lp_device_outcomes(plan, stream, err);
+    const lp_status status = read_outcomes(plan, stream, err);
     c->leave(c->context, before);
     return status;
 }
@@ -162,7 +163,7 @@ static lp_status finish(lp_session *s, lp_error *err)
     s->has_written = true;
     lp_status status = lp_device_commit_rest(s, err);
     if (status == LP_OK)
-        status = lp_device_outcomes(s->plan, d->stream, err);
+        status = read_outcomes(s->plan, d->stream, err);
     const bool is_done = status == LP_OK || status == LP_E_VALUE; /* otherwise the end of the session waits */
     d->is_moving = d->is_moving && !is_done;
     s->report.staging_peak_bytes = d->spill_peak;

@@ -18,8 +18,8 @@ lp_status lp_sync_read_frame(lp_sync *s, const lp_sync_source *source, const lp_
     return LP_OK;
 }
 
-lp_status lp_sync_push_frame(lp_sync *s, const lp_sync_sink *sink, const lp_pieces *p, const lp_frame_span *frame,
-                             const uint8_t *bucket, lp_error *err)
+static lp_status push_frame(lp_sync *s, const lp_sync_sink *sink, const lp_pieces *p, const lp_frame_span *frame,
+                            const uint8_t *bucket, lp_error *err)
 {
     for (int64_t i = frame->first; i < frame->first + frame->count; i++) {
         const lp_piece *piece = &p->piece[i];
@@ -113,7 +113,7 @@ static lp_status receive_all(lp_inflow *in, const lp_frame_in *frame, int64_t co
         LP_TRY(lp_in_take(in, &head, &payload, err));
         if (i + 1 < count)
             LP_TRY(post(in, &frame[i + 1], err));
-        LP_TRY(lp_sync_push_frame(s, sink, x->pieces, lp_pieces_frame(x->pieces, x->number), payload, err));
+        LP_TRY(push_frame(s, sink, x->pieces, lp_pieces_frame(x->pieces, x->number), payload, err));
         add_sums(sum, x, payload);
     }
     return verify_sums(s, sum, err);

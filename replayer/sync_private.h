@@ -215,11 +215,9 @@ void lp_shadow_free(struct lp_shadow *shadow, const lp_alloc *alloc);
 void lp_shadow_release(lp_sync *s);                /* what of it lies on a device */
 void lp_applier_close(struct lp_applier *applier); /* NULL is allowed */
 
-/* sync_frames.c: pieces of one frame from a source into a bucket, and from a bucket into a sink, in host memory. */
+/* sync_frames.c: pieces of one frame from a source into a bucket in host memory. */
 lp_status lp_sync_read_frame(lp_sync *s, const lp_sync_source *source, const lp_pieces *p, const lp_frame_span *frame,
                              uint8_t *bucket, lp_error *err);
-lp_status lp_sync_push_frame(lp_sync *s, const lp_sync_sink *sink, const lp_pieces *p, const lp_frame_span *frame,
-                             const uint8_t *bucket, lp_error *err);
 static inline void lp_sync_alive(const lp_sync *s)
 {
     if (s->transport.alive != NULL)

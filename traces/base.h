@@ -117,9 +117,6 @@ lp_status lp_outfile_write(lp_outfile *f, const void *data, int64_t bytes, lp_er
 lp_status lp_outfile_commit(lp_outfile *f, lp_error *err);                                 /* on failure it abandons */
 void lp_outfile_abandon(lp_outfile *f); /* a zeroed object is allowed */
 
-/* fsync of the folder that holds `path`, so that a rename survives a crash. */
-lp_status lp_sync_folder(const lp_io *io, const char *path, lp_error *err);
-
 /* ---- arena: memory that lives as long as its owner ---- */
 
 typedef struct lp_arena_block lp_arena_block;

@@ -189,7 +189,8 @@ close_file:
     return status;
 }
 
-lp_status lp_sync_folder(const lp_io *io, const char *path, lp_error *err)
+/* fsync of the folder that holds `path`, so that a rename survives a crash. */
+static lp_status sync_folder(const lp_io *io, const char *path, lp_error *err)
 {
     char folder[4096];
     const char *slash = strrchr(path, '/');
@@ -290,7 +291,7 @@ lp_status lp_outfile_commit(lp_outfile *f, lp_error *err)
     }
     lp_release(f->alloc, f->partial); /* renamed: nothing to remove any more */
     f->partial = NULL;
-    status = lp_sync_folder(f->io, f->path, err);
+    status = sync_folder(f->io, f->path, err);
 abandon:
     lp_outfile_abandon(f);
     return status;

@@ -83,7 +83,6 @@ void lp_cli_warn(lp_cli *cli, const char *format, ...) __attribute__((format(pri
 void lp_cli_note(lp_cli *cli, const char *format, ...) __attribute__((format(printf, 2, 3))); /* only under -v */
 void lp_cli_summary(lp_cli *cli, const char *format, ...)
     __attribute__((format(printf, 2, 3))); /* stderr, not under -q */
-int lp_cli_exit_code(lp_status status);
 
 /* What a static analyser of one file must know of two of them (see base.h). */
 #ifdef LOADPLAN_ANALYSE

@@ -51,7 +51,7 @@ static void error_line(lp_cli *cli, const char *format, ...)
     va_end(args);
 }
 
-int lp_cli_exit_code(lp_status status)
+static int exit_code_of(lp_status status)
 {
     switch (status) {
     case LP_OK:
@@ -94,7 +94,7 @@ int lp_cli_fail(lp_cli *cli, const lp_error *err)
     error_line(cli, "%s", err->text);
     if (err->hint[0] != '\0' && cli->quiet < 2)
         fprintf(stderr, "hint: %s\n", err->hint);
-    return lp_cli_exit_code(err->code);
+    return exit_code_of(err->code);
 }
 
 int lp_cli_fail_about(lp_cli *cli, const char *path, const lp_error *err)

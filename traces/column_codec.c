@@ -174,7 +174,8 @@ int64_t lp_unpack_range(lp_unpacker *in, int64_t least, int64_t most)
     return least;
 }
 
-const char *lp_unpack_text(lp_unpacker *in, size_t *bytes)
+/* Bytes of a text inside the input, not terminated; a NUL in it fails. */
+static const char *unpack_text(lp_unpacker *in, size_t *bytes)
 {
     const uint64_t length = lp_unpack_u64(in);
     const uint8_t *text = in->at;
@@ -191,7 +192,7 @@ const char *lp_unpack_text(lp_unpacker *in, size_t *bytes)
 const char *lp_unpack_text_copy(lp_unpacker *in, lp_arena *arena, bool *arena_failed)
 {
     size_t bytes;
-    const char *text = lp_unpack_text(in, &bytes);
+    const char *text = unpack_text(in, &bytes);
     if (in->failed)
         return NULL;
     const char *copy = lp_arena_text(arena, text, bytes);

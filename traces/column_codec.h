@@ -29,8 +29,6 @@ uint64_t lp_unpack_u64(lp_unpacker *in);
 int64_t lp_unpack_i64(lp_unpacker *in);
 /* A value in [least, most]; anything else fails the unpacker and gives `least`. */
 int64_t lp_unpack_range(lp_unpacker *in, int64_t least, int64_t most);
-/* Bytes of a text inside the input, not terminated; a NUL in it fails. */
-const char *lp_unpack_text(lp_unpacker *in, size_t *bytes);
 /* A copy with a NUL in `arena`; NULL on failure (of either kind: arena_failed tells them apart). */
 const char *lp_unpack_text_copy(lp_unpacker *in, lp_arena *arena, bool *arena_failed);
 /* Exactly `count` values of one column. */

@@ -45,7 +45,8 @@ static bool is_text(const char *start, size_t bytes)
     return true;
 }
 
-const char *lp_mistaken_hint(const char *start, size_t bytes)
+/* What a file that begins with these bytes looks like, though it was taken for something else: a hint, or NULL. */
+static const char *mistaken_hint(const char *start, size_t bytes)
 {
     size_t zeros = 0, blank = 0;
     if (bytes == 0)
@@ -68,7 +69,7 @@ void lp_hint_mistaken(lp_error *err, const char *start, size_t bytes)
 {
     if (err == NULL || err->hint[0] != '\0')
         return;
-    const char *hint = lp_mistaken_hint(start, bytes < LP_MISTAKEN_BYTES ? bytes : LP_MISTAKEN_BYTES);
+    const char *hint = mistaken_hint(start, bytes < LP_MISTAKEN_BYTES ? bytes : LP_MISTAKEN_BYTES);
     if (hint != NULL)
         lp_hint(err, "%s", hint);
 }

@@ -7,10 +7,8 @@
 
 enum { LP_MISTAKEN_BYTES = 64 }; /* so many first bytes tell all kinds */
 
-/* What a file that begins with these bytes looks like, though it was taken for something else: a hint, or NULL. */
-const char *lp_mistaken_hint(const char *start, size_t bytes);
-
-/* Adds that hint, if there is one, to an error that is already filled and has none. err may be NULL. */
+/* Adds what a file that begins with these bytes looks like, though it was taken for something else, as a hint to an
+ * error that is already filled and has none. err may be NULL. */
 void lp_hint_mistaken(lp_error *err, const char *start, size_t bytes);
 
 /* The same where a trace or its text is wanted, for which people also give the checkpoint itself. */

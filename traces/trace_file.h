@@ -43,10 +43,6 @@ void lp_member_writer_free(lp_member_writer *m);
 lp_status lp_member_writer_add(lp_member_writer *m, int64_t scope, const lp_rows *rows, lp_error *err);
 lp_status lp_member_writer_end(lp_member_writer *m, int64_t *maps, lp_error *err);
 
-/* Numbers of the provenance rows that rows of the trace use, in order of content: (*number)[index] for each index of
- * the trace, LP_NONE where unused. The caller releases *number. */
-lp_status lp_provenance_number(const lp_trace *t, uint32_t **number, int64_t *used_count, lp_error *err);
-
 /* Tables provenance and provenance_rows. */
 lp_status lp_file_write_provenance(lp_file_writer *w, lp_error *err);
 
@@ -147,10 +143,6 @@ lp_status lp_stored_unpack(lp_stored *s, const lp_stored_frame *stored, const ch
 lp_status lp_stored_expand(void *context, const lp_trace *t, int32_t scope_index, lp_rows *rows, lp_arena *arena,
                            lp_error *err);
 void lp_stored_close(void *context);
-
-/* Fills records[0 .. n-1] of a scope in canonical order. */
-lp_status lp_stored_records(lp_stored *s, const lp_trace *t, int64_t scope, uint32_t ndest, lp_record *records,
-                            lp_error *err);
 
 /* Opens the bytes of a trace file; `path` is for messages. The image is only read (SQLite wants it writable), and not
  * needed afterwards. */

@@ -193,8 +193,9 @@ static lp_record *merge_runs(lp_record *from, lp_record *to, int64_t *start, int
     return from;
 }
 
-lp_status lp_stored_records(lp_stored *s, const lp_trace *t, int64_t scope, uint32_t ndest, lp_record *records,
-                            lp_error *err)
+/* Fills records[0 .. n-1] of a scope in canonical order. */
+static lp_status fill_records(lp_stored *s, const lp_trace *t, int64_t scope, uint32_t ndest, lp_record *records,
+                              lp_error *err)
 {
     lp_status status = LP_OK;
     const lp_stored_scope *at = &s->scope[scope];
@@ -319,7 +320,7 @@ lp_status lp_stored_expand(void *context, const lp_trace *t, int32_t scope_index
     own.record = lp_arena_get(arena, (size_t)own.records * sizeof *own.record);
     if (own.record == NULL)
         return lp_fail_memory(err);
-    LP_TRY(lp_stored_records(s, t, scope_index, rows->ndest, own.record, err));
+    LP_TRY(fill_records(s, t, scope_index, rows->ndest, own.record, err));
     rows->record = own.record;
     rows->nrecord = (uint32_t)own.records;
     /* Copies, because provenance may differ between scopes that share a set. */

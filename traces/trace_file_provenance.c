@@ -51,7 +51,9 @@ static lp_status mark_used(const lp_trace *t, int64_t count, bool *used, bool *a
     return LP_OK;
 }
 
-lp_status lp_provenance_number(const lp_trace *t, uint32_t **number, int64_t *used_count, lp_error *err)
+/* Numbers of the provenance rows that rows of the trace use, in order of content: (*number)[index] for each index of
+ * the trace, LP_NONE where unused. The caller releases *number. */
+static lp_status number_used(const lp_trace *t, uint32_t **number, int64_t *used_count, lp_error *err)
 {
     lp_status status;
     const lp_alloc *alloc = t->platform.alloc;
@@ -117,7 +119,7 @@ lp_status lp_file_write_provenance(lp_file_writer *w, lp_error *err)
     uint32_t *number = NULL, *by_number = NULL;
     int64_t count = 0;
     lp_column column = {.alloc = w->alloc};
-    LP_TRY(lp_provenance_number(t, &number, &count, err));
+    LP_TRY(number_used(t, &number, &count, err));
     by_number = lp_allocate(w->alloc, ((size_t)count + 1) * sizeof *by_number);
     if (by_number == NULL) {
         status = lp_fail_memory(err);

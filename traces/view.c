@@ -74,7 +74,8 @@ lp_status lp_view_dim(const lp_view *v, int dim, int *out, lp_error *err)
     return LP_OK;
 }
 
-bool lp_view_in_range(const lp_view *v)
+/* True when every address of the view lies inside +-LP_VIEW_FAR bits. */
+static bool is_in_range(const lp_view *v)
 {
     int64_t low = v->offset_bits, high = v->offset_bits;
     for (int m = 0; m < v->nmode; m++) {
@@ -179,7 +180,7 @@ static lp_status from_strides(lp_view *out, lp_dtype dtype, int ndim, const int6
         LP_TRY(lp_view_add_mode(&v, shape[d], bits, err));
     }
     lp_view_seal(&v);
-    if (!lp_view_in_range(&v))
+    if (!is_in_range(&v))
         return lp_fail(err, LP_E_LIMIT, "the addresses of a view do not fit 64 bits");
     *out = v;
     return LP_OK;

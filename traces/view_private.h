@@ -30,15 +30,6 @@ void lp_view_seal(lp_view *out);
 /* Turns a torch dimension into 0 .. count-1; LP_E_ARGUMENT otherwise. A tensor without dimensions counts as one. */
 lp_status lp_view_dim(const lp_view *v, int dim, int *out, lp_error *err);
 
-/* Appends the modes that visit indices start, start + step, ... (count of them, step > 0) of dimension `dim` of v to
- * the last dimension of *out, and adds the address of the first one to out->offset_bits. LP_E_UNSUPPORTED when these
- * indices cut across strides; `verb` is for the error text. */
-lp_status lp_view_pick(lp_view *out, const lp_view *v, int dim, int64_t start, int64_t step, int64_t count,
-                       const char *verb, lp_error *err);
-
-/* True when every address of the view lies inside +-LP_VIEW_FAR bits. */
-bool lp_view_in_range(const lp_view *v);
-
 /* "[2, 3]" into a buffer, shortened where it does not fit. */
 const char *lp_view_shape_text(char *buffer, size_t buffer_bytes, int ndim, const int64_t *size);
 

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * View operations that take a part: narrow, select, slice, split, chunk, diagonal. All of them pick an arithmetic
- * progression of indices out of a dimension, which lp_view_pick turns into modes.
+ * progression of indices out of a dimension, which take_modes turns into modes.
  */
 #include "traces/view_private.h"
 
 /*
  * A dimension of several modes is a mixed-radix number: index = digit * inner + rest. A progression of indices is a
  * list of modes when, digit by digit from the outside, it keeps to one digit, steps by whole digits, or fills every
- * digit in the same way.
+ * digit in the same way. Appends the modes that visit start, start + step, ... (count of them, step > 0) of dimension
+ * `dim` to the last dimension of *out, and adds the address of the first to its offset. LP_E_UNSUPPORTED when they cut
+ * across strides; `verb` is for the error text.
  */
-lp_status lp_view_pick(lp_view *out, const lp_view *v, int dim, int64_t start, int64_t step, int64_t count,
-                       const char *verb, lp_error *err)
+static lp_status take_modes(lp_view *out, const lp_view *v, int dim, int64_t start, int64_t step, int64_t count,
+                            const char *verb, lp_error *err)
 {
     int64_t inner = v->size[dim];
     if (count == 1)
@@ -54,8 +56,8 @@ static lp_status take(lp_view *v, int dim, int64_t start, int64_t step, int64_t 
             const bool backwards = step < 0;
             const int first = out.nmode;
             if (!empty)
-                LP_TRY(lp_view_pick(&out, v, d, backwards ? start + (count - 1) * step : start,
-                                    backwards ? -step : step, count, verb, err));
+                LP_TRY(take_modes(&out, v, d, backwards ? start + (count - 1) * step : start, backwards ? -step : step,
+                                  count, verb, err));
             /* Backwards is the same progression with every digit counted down. */
             for (int m = first; backwards && m < out.nmode; m++) {
                 out.offset_bits += (out.mode[m].extent - 1) * out.mode[m].stride_bits;
@@ -63,7 +65,7 @@ static lp_status take(lp_view *v, int dim, int64_t start, int64_t step, int64_t 
             }
         } else if (!empty) {
             /* One index has no modes, so no dimension needs to be open for it. */
-            LP_TRY(lp_view_pick(&out, v, d, start, 1, 1, verb, err));
+            LP_TRY(take_modes(&out, v, d, start, 1, 1, verb, err));
         }
     }
     lp_view_seal(&out);
@@ -198,7 +200,7 @@ lp_status lp_view_diagonal(lp_view *v, int64_t offset, int dim1, int dim2, lp_er
         for (int i = 0; i < 2; i++) {
             lp_view_start(&along[i], v->dtype, 0);
             LP_TRY(lp_view_add_dim(&along[i], size, err));
-            LP_TRY(lp_view_pick(&along[i], v, i == 0 ? dim1 : dim2, i == 0 ? row : column, 1, size, "diagonal", err));
+            LP_TRY(take_modes(&along[i], v, i == 0 ? dim1 : dim2, i == 0 ? row : column, 1, size, "diagonal", err));
             out.offset_bits += along[i].offset_bits;
         }
         LP_TRY(add_both(&out, &along[0], &along[1], err));
