@@ -75,6 +75,19 @@ static inline void seal_checkpoint(lp_checkpoint *c)
         __VA_ARGS__                                                                                                    \
     }
 
+/* What most tests of the recording API load: several dtypes, a scalar, and two tensors of equal shape. */
+static inline lp_checkpoint *small_checkpoint(void)
+{
+    lp_checkpoint *c = new_checkpoint();
+    add_tensor(c, "a", LP_F32, SHAPE(4, 6));
+    add_tensor(c, "b", LP_F32, SHAPE(4, 6));
+    add_tensor(c, "half", LP_BF16, SHAPE(8));
+    add_tensor(c, "scale", LP_F32, 0, NULL);
+    add_tensor(c, "bytes", LP_U8, SHAPE(16));
+    seal_checkpoint(c);
+    return c;
+}
+
 /* ---- source bytes ---- */
 
 static inline uint8_t source_byte(const char *name, int64_t off)
