@@ -5,138 +5,6 @@
  */
 #include "recorder/record_private.h"
 
-/* Takes ownership of a fresh map in the name of the scope. */
-static lp_status keep(lp_recorder *r, const lp_map *map, const lp_map **out, lp_error *err)
-{
-    *out = rec_own(r, map);
-    return *out != NULL ? LP_OK : lp_fail_memory(err);
-}
-
-/* ---- cutting, run by run ---- */
-
-/* Bytes of the temporary that a piece wrote, in order. */
-typedef struct piece_run {
-    int64_t off, bytes;
-} piece_run;
-
-typedef struct cutting {
-    const lp_alloc *alloc;
-    const lp_map *copy, *piece;
-    piece_run *run;
-    int64_t runs, run_capacity;
-    lp_box *box;
-    int64_t boxes, box_capacity;
-    lp_status status;
-} cutting;
-
-static int collect_run(void *context, int64_t dst_off, int64_t src_off, int64_t count)
-{
-    (void)src_off;
-    cutting *c = context;
-    if (c->runs >= REC_RUNS_MAX) {
-        c->status = LP_E_LIMIT;
-        return 1;
-    }
-    if (!lp_grow(c->alloc, (void **)&c->run, &c->run_capacity, c->runs + 1, sizeof *c->run)) {
-        c->status = LP_E_MEMORY;
-        return 1;
-    }
-    c->run[c->runs++] = (piece_run){.off = dst_off, .bytes = count * c->piece->dst_elem};
-    return 0;
-}
-
-/* The first run that ends behind `off`. */
-static int64_t first_run_behind(const cutting *c, int64_t off)
-{
-    int64_t lo = 0, hi = c->runs;
-    while (lo < hi) {
-        const int64_t mid = lo + (hi - lo) / 2;
-        if (c->run[mid].off + c->run[mid].bytes > off)
-            hi = mid;
-        else
-            lo = mid + 1;
-    }
-    return lo;
-}
-
-static int cut_run(void *context, int64_t dst_off, int64_t src_off, int64_t count)
-{
-    cutting *c = context;
-    const int64_t from = c->copy->src_elem, to = c->copy->dst_elem, end = src_off + count * from;
-    for (int64_t i = first_run_behind(c, src_off); i < c->runs && c->run[i].off < end; i++) {
-        const piece_run *p = &c->run[i];
-        const int64_t lo = p->off > src_off ? p->off : src_off;
-        const int64_t hi = p->off + p->bytes < end ? p->off + p->bytes : end;
-        if ((lo - src_off) % from != 0 || (hi - lo) % from != 0)
-            c->status = LP_E_UNSUPPORTED;
-        else if (c->boxes >= REC_RUNS_MAX)
-            c->status = LP_E_LIMIT;
-        else if (!lp_grow(c->alloc, (void **)&c->box, &c->box_capacity, c->boxes + 1, sizeof *c->box))
-            c->status = LP_E_MEMORY;
-        if (c->status != LP_OK)
-            return 1;
-        c->box[c->boxes++] =
-            (lp_box){.src_off = lo, .dst_off = dst_off + (lo - src_off) / from * to, .run = (hi - lo) / from};
-    }
-    return 0;
-}
-
-/* The way that always works, for as long as there are not too many runs: a copy that reads a byte twice has no inverse
- * to cut. */
-static lp_status cut_by_runs(lp_recorder *r, const lp_map *copy, const lp_map *piece, const lp_map **out, lp_error *err)
-{
-    cutting c = {.alloc = r->platform.alloc, .copy = copy, .piece = piece};
-    if (lp_map_walk(piece, collect_run, &c) == 0)
-        lp_map_walk(copy, cut_run, &c);
-    if (c.status == LP_OK)
-        c.status = lp_map_from_boxes(out, copy->src_elem, copy->dst_elem, (int32_t)c.boxes, c.box, c.alloc, err);
-    else if (c.status == LP_E_MEMORY)
-        lp_fail_memory(err);
-    else if (c.status == LP_E_LIMIT)
-        lp_fail(err, LP_E_LIMIT, "a copy of more than %d runs out of a tensor that was put together", REC_RUNS_MAX);
-    else
-        lp_fail(err, c.status, "copies parts of elements of a tensor that was put together");
-    lp_release(c.alloc, c.run);
-    lp_release(c.alloc, c.box);
-    return c.status;
-}
-
-/* Seen from the other side, the bytes that are read are destinations, and can be intersected with the piece's. */
-static lp_status cut_by_inverse(lp_recorder *r, const lp_map *copy, const lp_map *piece, const lp_map **out,
-                                lp_error *err)
-{
-    const lp_alloc *alloc = r->platform.alloc;
-    const lp_map *back = NULL, *common = NULL;
-    LP_TRY(lp_map_inverse(&back, copy, alloc, err));
-    lp_status status = lp_map_intersect(&common, back, piece, 0, alloc, err);
-    lp_map_free(back, alloc);
-    if (status != LP_OK)
-        return status;
-    status = lp_map_inverse(out, common, alloc, err);
-    lp_map_free(common, alloc);
-    return status;
-}
-
-/* The part of `copy` that reads what `piece` wrote; NULL when that is nothing. */
-static lp_status cut_to_piece(lp_recorder *r, const lp_map *copy, const lp_map *piece, const lp_map **out,
-                              lp_error *err)
-{
-    const lp_map *part = NULL;
-    *out = NULL;
-    if (copy->src_lo >= piece->dst_hi || piece->dst_lo >= copy->src_hi)
-        return LP_OK;
-    const bool dense = piece->dst_bytes == piece->dst_hi - piece->dst_lo; /* no gaps: an interval decides */
-    if (dense && copy->src_lo >= piece->dst_lo && copy->src_hi <= piece->dst_hi) {
-        *out = copy;
-        return LP_OK;
-    }
-    lp_status status = dense ? lp_map_source_range(&part, copy, piece->dst_lo, piece->dst_hi, r->platform.alloc, err)
-                             : cut_by_inverse(r, copy, piece, &part, err);
-    if (status == LP_E_UNSUPPORTED)
-        status = cut_by_runs(r, copy, piece, &part, err);
-    return status == LP_OK ? keep(r, part, out, err) : status;
-}
-
 /* ---- going through a piece ---- */
 
 static bool is_multiple(int64_t value, int64_t of)
@@ -192,7 +60,7 @@ static lp_status through_fill(lp_recorder *r, const lp_map *part, const rec_piec
     }
     const lp_map *map = NULL;
     LP_TRY(lp_map_from_boxes(&map, 0, elem, part->nbox, box, r->platform.alloc, err));
-    return keep(r, map, &out->map, err);
+    return rec_keep(r, map, &out->map, err);
 }
 
 /* A place in elements of `from` bytes as one in elements of `to`; where they are equal it need not be whole elements.
@@ -224,7 +92,7 @@ lp_status rec_map_as_bytes(lp_recorder *r, const lp_map *cast, int64_t elem, con
     }
     const lp_map *map = NULL;
     LP_TRY(lp_map_from_boxes(&map, 1, 1, cast->nbox, box, r->platform.alloc, err));
-    return keep(r, map, out, err);
+    return rec_keep(r, map, out, err);
 }
 
 /* A computed value seen through the copy, which may cast it. */
@@ -236,7 +104,7 @@ static lp_status through_value(lp_recorder *r, const lp_map *part, const rec_pie
         return lp_fail(err, LP_E_UNSUPPORTED, "other bytes of a computed value");
     *out = *piece;
     LP_TRY(lp_map_compose(&map, part, piece->map, r->platform.alloc, err));
-    LP_TRY(keep(r, map, &out->map, err));
+    LP_TRY(rec_keep(r, map, &out->map, err));
     if (lp_cast_kind_of(from, to) != LP_CAST_VALUES)
         return LP_OK;
     const int64_t node = rec_cast_value(r, piece->name, to);
@@ -265,7 +133,7 @@ static lp_status through_piece(lp_recorder *r, const lp_map *part, const rec_pie
     }
     const lp_map *map = NULL;
     LP_TRY(lp_map_compose(&map, part, piece->map, r->platform.alloc, err));
-    return keep(r, map, &out->map, err);
+    return rec_keep(r, map, &out->map, err);
 }
 
 void rec_copy_pieces(const char *file, int line, lp_tensor dst, lp_tensor src)
@@ -277,7 +145,7 @@ void rec_copy_pieces(const char *file, int line, lp_tensor dst, lp_tensor src)
     lp_status status = lp_map_copy(&made, &dst.view, rec_memory_bytes(r, &dst), &src.view, rec_memory_bytes(r, &src),
                                    r->platform.alloc, &err);
     if (status == LP_OK)
-        status = keep(r, made, &copy, &err);
+        status = rec_keep(r, made, &copy, &err);
     uint8_t flags = src.flags;
     if (src.cast_to == 0 && lp_cast_kind_of(from, to) == LP_CAST_VALUES)
         flags |= LP_PROV_IMPLICIT_CAST;
@@ -288,7 +156,7 @@ void rec_copy_pieces(const char *file, int line, lp_tensor dst, lp_tensor src)
         const rec_piece piece = r->temporary[src.base].piece[i];
         const lp_map *part = NULL;
         rec_piece through;
-        status = cut_to_piece(r, copy, piece.map, &part, &err);
+        status = rec_cut_to_piece(r, copy, piece.map, &part, &err);
         if (status != LP_OK || part == NULL || part->nbox == 0)
             continue;
         status = through_piece(r, part, &piece, from, to, &through, &err);
@@ -335,7 +203,7 @@ lp_status rec_through_pieces(lp_recorder *r, int64_t temporary, const lp_map *ga
     for (int64_t i = 0; i < t->count && status == LP_OK && is_one; i++) {
         const rec_piece *piece = &t->piece[i];
         const lp_map *part = NULL, *through = NULL;
-        status = cut_to_piece(r, gather, piece->map, &part, err);
+        status = rec_cut_to_piece(r, gather, piece->map, &part, err);
         if (status != LP_OK || part == NULL || part->nbox == 0)
             continue;
         is_one = !piece->is_fill && !piece->is_value &&
@@ -347,7 +215,7 @@ lp_status rec_through_pieces(lp_recorder *r, int64_t temporary, const lp_map *ga
         bytes += part->dst_bytes;
         status = lp_map_compose(&through, part, piece->map, g.alloc, err);
         if (status == LP_OK)
-            status = keep(r, through, &through, err);
+            status = rec_keep(r, through, &through, err);
         if (status == LP_OK)
             status = take_boxes(&g, through, err);
     }
@@ -359,5 +227,5 @@ lp_status rec_through_pieces(lp_recorder *r, int64_t temporary, const lp_map *ga
     if (status == LP_OK)
         status = lp_map_from_boxes(&map, from, to, (int32_t)g.boxes, g.box, g.alloc, err);
     lp_release(g.alloc, g.box);
-    return status == LP_OK ? keep(r, map, &out->map, err) : status;
+    return status == LP_OK ? rec_keep(r, map, &out->map, err) : status;
 }

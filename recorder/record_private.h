@@ -128,7 +128,7 @@ struct lp_recorder {
     int64_t temporary_count, temporary_capacity;
     rec_value *value;
     int64_t value_count, value_capacity;
-    uint32_t *value_number; /* scratch of record_derive.c, all 0 between its calls */
+    uint32_t *value_number; /* scratch of rec_walk_from, all 0 between walks */
     int64_t value_number_count, value_number_capacity;
     rec_derive *derive;
     int64_t derive_count, derive_capacity;
@@ -178,6 +178,8 @@ uint32_t rec_provenance(lp_recorder *r, const char *file, int line, uint32_t fla
 
 /* Hands a map to the scope; NULL (and kept as misuse) when out of memory, after freeing it. */
 const lp_map *rec_own(lp_recorder *r, const lp_map *map);
+/* The same where a failure is returned: *out is the map. */
+lp_status rec_keep(lp_recorder *r, const lp_map *map, const lp_map **out, lp_error *err);
 
 /* Bytes of the memory that a tensor is a view of, counted from the view's origin. */
 int64_t rec_memory_bytes(const lp_recorder *r, const lp_tensor *t);
@@ -223,6 +225,12 @@ bool rec_mark_name(lp_recorder *r, uint32_t name, uint8_t flag);
  * as above. */
 int64_t rec_written(lp_recorder *r, uint32_t dest, bool *computed);
 
+/* ---- record_cut.c ---- */
+
+/* The part of `copy` that reads what `piece` wrote, the recorder's; NULL when that is nothing. LP_E_LIMIT and
+ * LP_E_UNSUPPORTED: no map can say it. */
+lp_status rec_cut_to_piece(lp_recorder *r, const lp_map *copy, const lp_map *piece, const lp_map **out, lp_error *err);
+
 /* ---- record_pieces.c ---- */
 
 /* Copies from a temporary (its number in src.base), piece by piece. */
@@ -249,13 +257,38 @@ lp_status rec_view_value(lp_recorder *r, lp_tensor t, uint32_t *made, lp_error *
 /* A node of `count` elements; -1 when out of memory. */
 int64_t rec_add_value(lp_recorder *r, const rec_value *value);
 
+/* The node cast to a dtype; -1 when out of memory. */
+int64_t rec_cast_value(lp_recorder *r, int64_t node, lp_dtype to);
+
 /* A value tensor of the node, row-major. */
 lp_tensor rec_value_tensor(const char *file, int line, lp_recorder *r, int64_t node, int ndim, const int64_t *shape);
 
-/* ---- record_derive.c ---- */
+/* ---- record_expression.c: nodes below a root ---- */
 
-/* dst becomes a value. in_place: what dst itself held before is read through the copies that wrote it. */
-void rec_copy_value(const char *file, int line, lp_tensor dst, lp_tensor value, bool in_place);
+/* A walk over the nodes below a root: `order` has each once, arguments before their users. Meanwhile r->value_number
+ * holds each one's position + 1. */
+typedef struct rec_walk {
+    uint32_t *order, *stack;
+    int64_t count, order_capacity;
+    int64_t depth, stack_capacity;
+    int64_t inputs; /* nodes that are LP_OP_INPUT */
+} rec_walk;
+
+/* One walk at a time; *walk is zeroed before. False when out of memory. rec_end_walk is due in either case. */
+bool rec_walk_from(lp_recorder *r, rec_walk *walk, uint32_t root);
+void rec_end_walk(lp_recorder *r, rec_walk *walk);
+
+/* Whether the node is in the expression below `root`. */
+lp_status rec_expression_has(lp_recorder *r, uint32_t root, uint32_t node, bool *has, lp_error *err);
+
+/* The nodes below `root` in a row, inputs numbered; arrays belong to the scope. */
+lp_status rec_flatten_value(lp_recorder *r, uint32_t root, lp_derive *out, lp_error *err);
+
+/* ---- record_in_place.c: expressions that read what they write ---- */
+
+/* Nothing below `root` may be lost, nor, when it is computed in place, read where `out` writes to `dest`. */
+lp_status rec_resolve_inputs(lp_recorder *r, uint32_t root, uint32_t dest, const lp_map *out, bool in_place,
+                             lp_error *err);
 
 /* Makes input `at`, which reads destination `dest` where `out` (NULL: all of it) is about to write, read the source of
  * the copy that wrote it. *overwritten: whether `out` concerns it at all. */
@@ -265,24 +298,20 @@ lp_status rec_resolve_input(lp_recorder *r, uint32_t at, uint32_t dest, const lp
 /* Makes `at`, an input, read what the piece reads, and cast as it does. */
 lp_status rec_read_piece(lp_recorder *r, rec_value *at, const rec_piece *piece, lp_error *err);
 
-/* Whether the node is in the expression below `root`. */
-lp_status rec_expression_has(lp_recorder *r, uint32_t root, uint32_t node, bool *has, lp_error *err);
-
 /* Takes the bytes that `out`, moved by `shift`, writes out of what was written to the destination so far: the later
  * write counts. Needed where an order of names cannot say so: beside derives, and before a fill that comes first in a
  * load. */
 lp_status rec_trim_writes(lp_recorder *r, uint32_t dest, const lp_map *out, int64_t shift, bool derives_only,
                           lp_error *err);
 
+/* ---- record_derive.c ---- */
+
+/* dst becomes a value. in_place: what dst itself held before is read through the copies that wrote it. */
+void rec_copy_value(const char *file, int line, lp_tensor dst, lp_tensor value, bool in_place);
+
 /* The bytes of dst that `out` writes become those of the dense result of `node`. */
 lp_status rec_place_value(const char *file, int line, lp_tensor dst, uint32_t node, const lp_map *out, uint8_t flags,
                           bool in_place, lp_error *err);
-
-/* The node cast to a dtype; -1 when out of memory. */
-int64_t rec_cast_value(lp_recorder *r, int64_t node, lp_dtype to);
-
-/* The nodes below `root` in a row, inputs numbered; arrays belong to the scope. */
-lp_status rec_flatten_value(lp_recorder *r, uint32_t root, lp_derive *out, lp_error *err);
 
 /* ---- record_readers.c: expressions that read destinations ---- */
 

@@ -113,8 +113,7 @@ lp_status rec_map_copy(lp_recorder *r, const lp_view *dst, int64_t dst_bytes, co
     LP_TRY(lp_map_copy(&made, dst, dst_bytes, src, src_bytes, r->platform.alloc, err));
     if (made->nbox == 0) {
         *src_off = *dst_off = 0;
-        *map = rec_own(r, made);
-        return *map != NULL ? LP_OK : lp_fail_memory(err);
+        return rec_keep(r, made, map, err);
     }
     *src_off = made->box[0].src_off;
     *dst_off = made->box[0].dst_off;

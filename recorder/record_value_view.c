@@ -46,8 +46,7 @@ static lp_status view_input(viewing *g, uint32_t at, const lp_view *view, rec_va
     LP_TRY(status);
     *made = *input;
     made->node.count = count;
-    made->map = rec_own(g->r, through);
-    return made->map != NULL ? LP_OK : lp_fail_memory(g->err);
+    return rec_keep(g->r, through, &made->map, g->err);
 }
 
 /* The view of a reduction's operand: each element becomes its group. */
