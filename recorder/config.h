@@ -7,6 +7,7 @@
 #ifndef LOADPLAN_CONFIG_H
 #define LOADPLAN_CONFIG_H
 
+#include "recorder/recorder.h"
 #include "traces/base.h"
 
 typedef struct lp_config lp_config;
@@ -18,6 +19,12 @@ lp_status lp_config_from_json(lp_config **out, const char *text, int64_t bytes, 
 
 /* From the configuration lines of a trace; lines that are not about the model's configuration are ignored. */
 lp_status lp_config_from_lines(lp_config **out, const char *lines, const lp_platform *platform, lp_error *err);
+
+/* Of a checkpoint: the text of the options, what the checkpoint carries, config.json in its folder, or the
+ * configuration lines of the options' base trace, in this order; empty where there is none, because not every loader
+ * needs one. */
+lp_status lp_config_find(lp_config **out, const lp_checkpoint *checkpoint, const lp_loader_options *options,
+                         const lp_platform *platform, lp_error *err);
 
 lp_status lp_config_empty(lp_config **out, const lp_platform *platform, lp_error *err);
 void lp_config_free(lp_config *config); /* NULL is allowed */

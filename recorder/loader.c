@@ -7,11 +7,6 @@
 
 #include "recorder/record_private.h"
 
-#include <errno.h>
-#include <fcntl.h>
-
-enum { CONFIG_BYTES_MAX = 16 << 20 };
-
 typedef struct builtin {
     lp_loader loader;
     void (*load)(lp_rules *l);
@@ -35,6 +30,7 @@ static const builtin BUILTINS[] = {
      "layers."},
     {{"neox", "1", "GPT-NeoX and Pythia"}, loader_neox, "layers."},
 };
+
 enum { BUILTIN_COUNT = sizeof BUILTINS / sizeof *BUILTINS };
 
 int lp_loader_count(void)
@@ -83,55 +79,6 @@ static lp_status choose_loader(const builtin **out, const lp_checkpoint *checkpo
 }
 
 /* ---- configuration ---- */
-
-/* A config.json that is not there is not an error: not every loader needs one. */
-static lp_status read_folder_config(lp_config **out, const lp_checkpoint *checkpoint, const lp_platform *platform,
-                                    lp_error *err)
-{
-    const char *folder = lp_checkpoint_folder(checkpoint);
-    lp_text path;
-    char *text = NULL;
-    int64_t bytes = 0;
-    lp_status status = LP_OK;
-    *out = NULL;
-    const char *carried = lp_checkpoint_config(checkpoint);
-    if (carried != NULL && carried[0] != '\0')
-        return lp_config_from_json(out, carried, (int64_t)strlen(carried), platform, err);
-    if (folder[0] == '\0')
-        return LP_OK;
-    lp_text_init(&path, platform->alloc);
-    lp_text_format(&path, "%s/config.json", folder);
-    if (path.failed) {
-        status = lp_fail_memory(err);
-        goto free_path;
-    }
-    const int fd = platform->io->open(platform->io->context, path.data, O_RDONLY, 0);
-    if (fd == -ENOENT)
-        goto free_path;
-    if (fd >= 0)
-        platform->io->close(platform->io->context, fd);
-    LP_TRY_GOTO(lp_read_file(platform, path.data, CONFIG_BYTES_MAX, &text, &bytes, err), free_path);
-    status = lp_config_from_json(out, text, bytes, platform, err);
-    if (status != LP_OK)
-        lp_error_of_file(err, path.data);
-    lp_release(platform->alloc, text);
-free_path:
-    lp_text_free(&path);
-    return status;
-}
-
-static lp_status read_config(lp_config **out, const lp_checkpoint *checkpoint, const lp_loader_options *o,
-                             const lp_platform *platform, lp_error *err)
-{
-    if (o->config != NULL)
-        return lp_config_from_json(out, o->config, o->config_bytes, platform, err);
-    LP_TRY(read_folder_config(out, checkpoint, platform, err));
-    if (*out != NULL)
-        return LP_OK;
-    if (o->base != NULL)
-        return lp_config_from_lines(out, lp_trace_header_of(o->base)->configuration, platform, err);
-    return lp_config_empty(out, platform, err);
-}
 
 /* Everything besides checkpoint and layout that decides what is recorded, as sorted lines. */
 static void write_configuration(lp_text *out, const lp_config *config, const lp_loader_options *o)
@@ -213,68 +160,6 @@ static void find_model(lp_rules *l, const builtin *b)
         l->layers = configured; /* layers behind are of another kind, such as a draft model's */
 }
 
-/* ---- names that no rule took ---- */
-
-static void refuse_rest(lp_rules *l)
-{
-    enum { SHOWN = 3 };
-    const char *text = "";
-    int64_t count = 0;
-    for (int64_t i = 0; i < lp_checkpoint_count(l->checkpoint); i++) {
-        if (l->taken[i])
-            continue;
-        if (count < SHOWN)
-            text = lp_name(l->r, "%s%s'%s'", text, count > 0 ? ", " : "", lp_checkpoint_at(l->checkpoint, i)->name);
-        count++;
-    }
-    if (count == 0)
-        return;
-    if (count > SHOWN)
-        text = lp_name(l->r, "%s and %" PRId64 " more", text, count - SHOWN);
-    rules_fail(l, LP_E_UNSUPPORTED, text, "no rule takes %s", text);
-    if (l->r->misuse.hint[0] == '\0')
-        lp_hint(&l->r->misuse, "--rest=copy loads such tensors whole on every rank, --rest=decline leaves them out");
-}
-
-static void copy_rest(lp_rules *l)
-{
-    for (int64_t i = 0; i < lp_checkpoint_count(l->checkpoint) && !rules_failed(l); i++) {
-        if (l->taken[i])
-            continue;
-        const char *name = lp_checkpoint_at(l->checkpoint, i)->name;
-        if (name[0] == '\0') {
-            rules_fail(l, LP_E_UNSUPPORTED, name, "a tensor of the checkpoint has an empty name, a destination cannot");
-            return;
-        }
-        const lp_tensor from = lp_source_index(l->r, i);
-        lp_copy(rules_declare(l, name, lp_dtype_of(from), lp_dim(from), from.view.size), from);
-    }
-}
-
-static void decline_rest(lp_rules *l)
-{
-    for (int64_t i = 0; i < lp_checkpoint_count(l->checkpoint); i++) {
-        if (!l->taken[i])
-            lp_decline(l->r, lp_checkpoint_at(l->checkpoint, i)->name);
-        l->taken[i] = 1;
-    }
-}
-
-static void load_rest(lp_rules *l, lp_rest rest)
-{
-    switch (rest) {
-    case LP_REST_ERROR:
-        refuse_rest(l);
-        break;
-    case LP_REST_COPY:
-        copy_rest(l);
-        break;
-    case LP_REST_DECLINE:
-        decline_rest(l);
-        break;
-    }
-}
-
 /* ---- recording ---- */
 
 static void load_scope(lp_rules *l, const builtin *b, lp_rest rest)
@@ -284,7 +169,7 @@ static void load_scope(lp_rules *l, const builtin *b, lp_rest rest)
     if (!rules_failed(l))
         b->load(l);
     if (!rules_failed(l))
-        load_rest(l, rest);
+        rules_rest(l, rest);
 }
 
 static lp_scope scope_of_rank(const lp_scope *layout, int32_t rank)
@@ -339,7 +224,7 @@ lp_status lp_load_checkpoint(lp_trace **out, const lp_checkpoint *checkpoint, co
         return lp_fail(err, LP_E_ARGUMENT, "negative slots, or an unknown rest");
 
     lp_text_init(&configuration, platform.alloc);
-    LP_TRY_GOTO(read_config(&config, checkpoint, &o, &platform, err), done);
+    LP_TRY_GOTO(lp_config_find(&config, checkpoint, &o, &platform, err), done);
     l.config = config;
     LP_TRY_GOTO(choose_loader(&b, checkpoint, &o, config, err), done);
     write_configuration(&configuration, config, &o);

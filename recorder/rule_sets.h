@@ -197,6 +197,11 @@ void rules_mamba2(lp_rules *l, const char *stem);
 /* Linear attention by a gated delta rule. */
 void rules_delta_net(lp_rules *l, const char *stem);
 
+/* ---- rules_rest.c ---- */
+
+/* What no rule took: a failure that names the first ones, copied whole on every rank, or declined. */
+void rules_rest(lp_rules *l, lp_rest rest);
+
 /* ---- loader_auto.c ---- */
 
 /* The loader that fits a model's configuration. LP_E_ARGUMENT: the configuration does not say what the model is;
