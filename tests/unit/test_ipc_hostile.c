@@ -4,6 +4,7 @@
 #include "ipc_testing.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -152,6 +153,13 @@ static void test_too_many_clients(void **state)
     close_served(&v);
 }
 
+/* What a loop of the caller's own sees of a server. */
+static bool has_work(const lp_server *server)
+{
+    struct pollfd fd = {.fd = lp_serve_fd(server), .events = POLLIN};
+    return poll(&fd, 1, 0) == 1;
+}
+
 /* One that has said in time what it wants may be silent from then on, however late the server comes to hear it. */
 static void test_silent_clients(void **state)
 {
@@ -160,7 +168,9 @@ static void test_silent_clients(void **state)
     open_served(&v, 19, NULL, &(lp_serve_options){.timeout_ms = 20});
     stop_server(&v);
     const lp_ipc_packet p = hello_of(&v);
+    assert_false(has_work(v.server));
     const int attached = connect_raw(&v), silent = connect_raw(&v);
+    assert_true(has_work(v.server));
     for (int i = 0; i < 2; i++) /* takes one at a time */
         assert_int_equal(lp_serve_step(v.server, 0, &v.err), LP_OK);
     send_raw(attached, &p, sizeof p.header + sizeof p.body.hello);
