@@ -7,11 +7,6 @@
 #include "replayer/device_plan.h"
 #include "tests/unit/replay_testing.h"
 
-float model_neg_exp(float x)
-{
-    return x; /* no derives here */
-}
-
 /* An image of device blocks, filled with `poison`. */
 static image device_image(const world *w, int poison)
 {

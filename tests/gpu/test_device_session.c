@@ -10,14 +10,7 @@
 #include "tests/unit/session_chains.h"
 #include "tests/unit/tied_worlds.h"
 
-#include "replayer/own_math.h"
-
 static uint64_t worlds = 60, first_seed = 1;
-
-float model_neg_exp(float x)
-{
-    return -lp_own_exp(x);
-}
 
 /* ---- the kit ---- */
 

@@ -9,7 +9,6 @@
 
 #include "replay_testing.h"
 #include "replayer/device_cold.h"
-#include "replayer/own_math.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,11 +18,6 @@
 #include <unistd.h>
 
 enum { COLD_COMPANY = 3 }; /* slow reads side by side */
-
-float model_neg_exp(float x)
-{
-    return -lp_own_exp(x);
-}
 
 typedef struct cold_faults {
     pthread_mutex_t lock;

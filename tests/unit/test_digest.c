@@ -2,15 +2,9 @@
 /* Value digests: published vectors, independence of order and strides, dependence on place; the sidecar file. */
 #include "replay_testing.h"
 
-#include "replayer/own_math.h"
 #include "traces/base.h"
 
 #include <unistd.h>
-
-float model_neg_exp(float x)
-{
-    return -lp_own_exp(x);
-}
 
 static void assert_digest(const void *data, int64_t bytes, const char *hex)
 {

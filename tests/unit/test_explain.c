@@ -3,13 +3,6 @@
 #include "replay_testing.h"
 #include "replayer/explain.h"
 
-#include "replayer/own_math.h"
-
-float model_neg_exp(float x)
-{
-    return -lp_own_exp(x);
-}
-
 static void refuse(world *w)
 {
     const lp_refusal r = {.name = (uint32_t)lp_checkpoint_find(w->checkpoint, "layers.0.refused"),

@@ -6,18 +6,12 @@
 #include "random_worlds.h"
 #include "tied_worlds.h"
 
-#include "replayer/own_math.h"
 #include "replayer/plan.h"
 
 #include <time.h>
 #include <unistd.h>
 
 enum { WORLDS = 300 };
-
-float model_neg_exp(float x)
-{
-    return -lp_own_exp(x);
-}
 
 static void push_in_any_order(world *w, lp_plan *plan, const payload *p, lp_load_mode mode)
 {

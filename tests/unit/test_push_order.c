@@ -5,13 +5,6 @@
  */
 #include "device_testing.h"
 
-#include "replayer/own_math.h"
-
-float model_neg_exp(float x)
-{
-    return -lp_own_exp(x);
-}
-
 /* Pushes all names in the order; the first status that is not LP_OK. */
 static lp_status push_in_order(world *w, lp_session *s, const lp_push_order *o, const payload *p)
 {

@@ -2,17 +2,10 @@
 /* Reading checkpoints and writing rank files: exactly the bytes needed, faults of files, and the file form. */
 #include "replay_testing.h"
 
-#include "replayer/own_math.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-float model_neg_exp(float x)
-{
-    return -lp_own_exp(x);
-}
 
 /* ---- files with faults ---- */
 

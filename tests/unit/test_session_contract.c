@@ -2,13 +2,6 @@
 /* What goes wrong in loaders elsewhere and must be impossible here; each test has the name of what it prevents. */
 #include "replay_testing.h"
 
-#include "replayer/own_math.h"
-
-float model_neg_exp(float x)
-{
-    return -lp_own_exp(x);
-}
-
 typedef struct bench {
     world w;
     payload a, b;

@@ -6,16 +6,9 @@
 #include "device_testing.h"
 #include "tied_worlds.h"
 
-#include "replayer/own_math.h"
-
 #include <time.h>
 
 enum { WORLDS = 150 };
-
-float model_neg_exp(float x)
-{
-    return -lp_own_exp(x);
-}
 
 static void check_worlds(void (*make)(world *w, uint64_t seed))
 {

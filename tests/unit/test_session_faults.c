@@ -3,13 +3,6 @@
  * itself afterwards is true. */
 #include "random_worlds.h"
 
-#include "replayer/own_math.h"
-
-float model_neg_exp(float x)
-{
-    return -lp_own_exp(x);
-}
-
 /* A whole load in small pieces; stops at the first failure. *poisoned tells whether a later push was refused. */
 static lp_status try_load(world *w, image *live, const payload *p, lp_load_mode mode, const lp_platform *platform,
                           bool *was_poisoned)

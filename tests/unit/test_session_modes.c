@@ -5,16 +5,9 @@
  */
 #include "random_worlds.h"
 
-#include "replayer/own_math.h"
-
 #include <time.h>
 
 enum { WORLDS = 200 };
-
-float model_neg_exp(float x)
-{
-    return -lp_own_exp(x);
-}
 
 /* ---- random loads ---- */
 

@@ -2,13 +2,6 @@
 /* The rules of sessions: what is refused before a write, what is missing at the end, what poisons. */
 #include "replay_testing.h"
 
-#include "replayer/own_math.h"
-
-float model_neg_exp(float x)
-{
-    return -lp_own_exp(x);
-}
-
 typedef struct fixture {
     world w;
     payload a, b;
