@@ -5,6 +5,7 @@
 #define RANDOM_NUMBERS_H
 
 #include <stdint.h>
+#include <stdlib.h>
 
 /* A word that depends on every bit of x. */
 static inline uint64_t random_mix(uint64_t x)
@@ -26,6 +27,28 @@ static inline uint64_t random_next(uint64_t *state)
 static inline int64_t random_below(uint64_t *state, int64_t limit)
 {
     return (int64_t)(random_next(state) % (uint64_t)limit);
+}
+
+/* ---- which cases a test takes ---- */
+
+/* The seed of the first case: LOADPLAN_TEST_SEED, as a failure prints it, or else this one. */
+static inline uint64_t random_first_seed(uint64_t otherwise)
+{
+    const char *text = getenv("LOADPLAN_TEST_SEED");
+    return text != NULL ? strtoull(text, NULL, 10) : otherwise;
+}
+
+/* How many cases there are to be: LOADPLAN_TEST_ROUNDS, or else so many. */
+static inline uint64_t random_rounds(uint64_t otherwise)
+{
+    const char *text = getenv("LOADPLAN_TEST_ROUNDS");
+    return text != NULL ? strtoull(text, NULL, 10) : otherwise;
+}
+
+/* The same where a seed that is given means its one case. */
+static inline uint64_t random_cases(uint64_t otherwise)
+{
+    return random_rounds(getenv("LOADPLAN_TEST_SEED") != NULL ? 1 : otherwise);
 }
 
 #endif

@@ -13,7 +13,7 @@ import loadplan
 import unseen_cases  # noqa: F401: registers its cases
 from loader_cases import CASES
 
-SEED = int(os.environ.get("LOADPLAN_SEED", random.SystemRandom().randrange(1 << 32)))
+SEED = int(os.environ.get("LOADPLAN_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
 
 
 def random_tensor(generator, dtype, shape):

@@ -6,6 +6,7 @@
 
 #include "device_streams.h"
 #include "sync_testing.h"
+#include "tests/random_numbers.h"
 
 #include <dlfcn.h>
 
@@ -360,8 +361,7 @@ static inline void run_world(world *w, int epochs, const char *what)
 
 static inline uint64_t first_seed(void)
 {
-    const char *text = getenv("LOADPLAN_TEST_SEED");
-    return text != NULL ? strtoull(text, NULL, 10) : (uint64_t)time(NULL);
+    return random_first_seed((uint64_t)time(NULL));
 }
 
 static inline int open_library(void **state)

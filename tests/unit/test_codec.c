@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Columns, names and frames of trace files (docs/format.md F1-F6; rules R6, R10, R15). */
 #include "traces/column_codec.h"
+#include "tests/random_numbers.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -76,8 +77,7 @@ static void columns_of_every_form_come_back(void **state)
 static void random_columns_come_back(void **state)
 {
     (void)state;
-    const char *given = getenv("LOADPLAN_TEST_SEED");
-    const uint64_t seed = given != NULL ? strtoull(given, NULL, 10) : 20240607;
+    const uint64_t seed = random_first_seed(20240607);
     printf("seed %llu\n", (unsigned long long)seed);
     random_state = seed | 1;
     int64_t value[64];

@@ -186,11 +186,10 @@ static void load_once(bed *b, int way, int which)
 
 static void test_every_way_gives_the_model(void **state)
 {
-    const char *text = getenv("LOADPLAN_TEST_SEED");
-    const uint64_t first = text != NULL ? strtoull(text, NULL, 10) : (uint64_t)time(NULL) * 1000;
+    const uint64_t first = random_first_seed((uint64_t)time(NULL) * 1000);
     (void)state;
     print_message("seed %llu\n", (unsigned long long)first);
-    for (uint64_t n = 0; n < (text != NULL ? 1 : WORLDS); n++) {
+    for (uint64_t n = 0; n < random_cases(WORLDS); n++) {
         bed b;
         open_bed(&b, first + n);
         for (int i = 0; i < b.w.ndest; i++) /* the first start finds old bytes */

@@ -13,7 +13,7 @@ static int print_seed(void **unused) /* as a teardown, so that a failed case nam
 {
     (void)unused;
     if (case_seed)
-        print_message("failed with LOADPLAN_SEED=%llu LOADPLAN_COVER_CASES=1\n", (unsigned long long)case_seed);
+        print_message("failed with LOADPLAN_TEST_SEED=%llu\n", (unsigned long long)case_seed);
     return 0;
 }
 
@@ -261,9 +261,8 @@ static void random_case(void)
 static void agrees_with_counting_bytes(void **unused)
 {
     (void)unused;
-    const char *cases = getenv("LOADPLAN_COVER_CASES"), *seed_text = getenv("LOADPLAN_SEED");
-    const int64_t n = cases ? atoll(cases) : 20000;
-    const uint64_t seed = seed_text ? strtoull(seed_text, NULL, 0) : 20260101;
+    const int64_t n = (int64_t)random_cases(20000);
+    const uint64_t seed = random_first_seed(20260101);
     for (int64_t i = 0; i < n; i++) {
         state = seed + (uint64_t)i;
         case_seed = state;

@@ -11,8 +11,7 @@ enum { PROGRAMS = 3000 };
 static void test_random_programs(void **state)
 {
     (void)state;
-    const char *text = getenv("LOADPLAN_TEST_SEED");
-    const uint64_t first = text != NULL ? strtoull(text, NULL, 10) : (uint64_t)time(NULL);
+    const uint64_t first = random_first_seed((uint64_t)time(NULL));
     uint64_t random = first;
     int spread = 0, near = 0, checks = 0, failed = 0;
     uint8_t *block = malloc(PROGRAM_REGION), *have = malloc(PROGRAM_RESULT), *want = malloc(PROGRAM_RESULT);

@@ -196,11 +196,10 @@ static void take_step(chain *c)
 
 static void test_any_chain_of_loads(void **state)
 {
-    const char *text = getenv("LOADPLAN_TEST_SEED");
-    const uint64_t first = text != NULL ? strtoull(text, NULL, 10) : (uint64_t)time(NULL) * 1000;
+    const uint64_t first = random_first_seed((uint64_t)time(NULL) * 1000);
     (void)state;
     print_message("seed %llu\n", (unsigned long long)first);
-    for (uint64_t n = 0; n < (text != NULL ? 1 : CHAINS); n++) {
+    for (uint64_t n = 0; n < random_cases(CHAINS); n++) {
         chain *c = malloc(sizeof *c);
         assert_non_null(c);
         open_chain(c, first + n, random_world);

@@ -6,6 +6,7 @@
  */
 #include "failing_memory.h"
 #include "test_loader_run.h"
+#include "tests/random_numbers.h"
 
 /* One family of tensors; in its name '#' is a layer and '@' an expert. */
 typedef struct row {
@@ -414,8 +415,7 @@ static bool one_contradiction(uint64_t seed)
 static void contradictions_are_errors_about_the_checkpoint(void **state)
 {
     (void)state;
-    const char *text = getenv("LOADPLAN_TEST_CHAINS");
-    const uint64_t count = text != NULL ? strtoull(text, NULL, 10) : 3000;
+    const uint64_t count = random_rounds(3000);
     uint64_t loaded = 0;
     for (uint64_t seed = 1; seed <= count; seed++)
         loaded += one_contradiction(seed * 15485863);

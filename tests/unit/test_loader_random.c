@@ -5,6 +5,7 @@
  * recorder by the loader, which would name a line of ours.
  */
 #include "test_loader_run.h"
+#include "tests/random_numbers.h"
 
 typedef struct dice {
     uint64_t state;
@@ -133,8 +134,7 @@ static bool one_checkpoint(uint64_t seed)
 static void contradictions_are_errors_about_the_checkpoint(void **state)
 {
     (void)state;
-    const char *text = getenv("LOADPLAN_TEST_CHAINS");
-    const uint64_t count = text != NULL ? strtoull(text, NULL, 10) : 1500;
+    const uint64_t count = random_rounds(1500);
     uint64_t loaded = 0;
     for (uint64_t seed = 1; seed <= count; seed++)
         loaded += one_checkpoint(seed * 104729);

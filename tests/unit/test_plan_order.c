@@ -42,8 +42,7 @@ static void through_a_file(world *w)
 static void test_the_last_write_wins_by_every_byte(void **state)
 {
     (void)state;
-    const char *text = getenv("LOADPLAN_TEST_SEED");
-    const uint64_t first = text != NULL ? strtoull(text, NULL, 10) : (uint64_t)time(NULL) * 1000;
+    const uint64_t first = random_first_seed((uint64_t)time(NULL) * 1000);
     print_message("seed %llu\n", (unsigned long long)first);
     int ordered = 0, apart = 0;
     for (uint64_t n = 0; n < WORLDS; n++) {

@@ -4,6 +4,7 @@
  * the number of every element's source byte.
  */
 #include "test_recorder_run.h"
+#include "tests/random_numbers.h"
 
 /* An array of what a tensor holds: element i is element source[i] of tensor name[i]. */
 typedef struct model {
@@ -253,8 +254,7 @@ static void one_chain(uint64_t seed)
 static void random_chains_move_the_same_bytes(void **state)
 {
     (void)state;
-    const char *text = getenv("LOADPLAN_TEST_CHAINS");
-    const uint64_t count = text != NULL ? strtoull(text, NULL, 10) : 2000;
+    const uint64_t count = random_rounds(2000);
     for (uint64_t seed = 1; seed <= count; seed++)
         one_chain(seed * 7919);
 }

@@ -69,19 +69,18 @@ static void test_chains(void **state)
     static const lp_bind_options options[] = {{.threads = 1, .staging = 1 << 20},
                                               {.threads = 2, .staging = 1 << 16, .spill = 1 << 20},
                                               {.threads = 1, .staging = 8192, .spill = 1 << 16}};
-    const char *text = getenv("LOADPLAN_TEST_SEED");
-    const uint64_t first = text != NULL ? strtoull(text, NULL, 10) : (uint64_t)time(NULL) * 1000;
+    const uint64_t first = random_first_seed((uint64_t)time(NULL) * 1000), chains = random_cases(WORLDS);
     const device_kit host = host_kit();
     chain_counts n = {0};
     (void)state;
     print_message("seed %llu\n", (unsigned long long)first);
-    for (uint64_t seed = first; seed < first + (text != NULL ? 1 : WORLDS); seed++) {
+    for (uint64_t seed = first; seed < first + chains; seed++) {
         run_chain(&host, seed, &options[seed % 3], cold_start, &n);
         chain_on_device(seed, &options[seed % 3], &n);
     }
     print_message("%d loads ended (%d of some names, %d cold starts), %d given up, %d refused; files in %d\n", n.ended,
                   n.subsets, n.starts, n.given_up, n.refused_begin, n.files);
-    if (text == NULL)
+    if (chains >= WORLDS)
         assert_true(n.ended > 600 && n.given_up > 150 && n.refused_begin > 60 && n.subsets > 60 && n.files > 150 &&
                     n.starts > 40);
 }

@@ -15,10 +15,9 @@ static void check_worlds(void (*make)(world *w, uint64_t seed))
     static const lp_bind_options options[] = {{.threads = 1, .staging = 1 << 20},
                                               {.threads = 1, .staging = 1 << 16, .spill = 1 << 20},
                                               {.threads = 1, .staging = 8192, .spill = 1 << 16}};
-    const char *text = getenv("LOADPLAN_TEST_SEED");
-    const uint64_t first = text != NULL ? strtoull(text, NULL, 10) : (uint64_t)time(NULL) * 1000;
+    const uint64_t first = random_first_seed((uint64_t)time(NULL) * 1000);
     print_message("seed %llu\n", (unsigned long long)first);
-    for (uint64_t n = 0; n < (text != NULL ? 1 : WORLDS); n++) {
+    for (uint64_t n = 0; n < random_cases(WORLDS); n++) {
         fake_device f;
         const device_kit k = open_kit(&f);
         check_world(&k, make, first + n, &options[n % 3]);

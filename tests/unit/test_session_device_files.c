@@ -186,12 +186,11 @@ static void bind_tightly(file_bed *b, int32_t threads)
  * after others have made some, is refused. */
 static void test_random_worlds(void **state)
 {
-    const char *text = getenv("LOADPLAN_TEST_SEED");
-    const uint64_t first = text != NULL ? strtoull(text, NULL, 10) : (uint64_t)time(NULL) * 1000;
+    const uint64_t first = random_first_seed((uint64_t)time(NULL) * 1000);
     int refused = 0;
     (void)state;
     print_message("seed %llu\n", (unsigned long long)first);
-    for (uint64_t n = 0; n < (text != NULL ? 1 : WORLDS); n++) {
+    for (uint64_t n = 0; n < random_cases(WORLDS); n++) {
         file_bed b;
         lp_error err;
         memset(&b.c, 0, sizeof b.c);

@@ -54,8 +54,7 @@ static bool is_same_image(const world *w, const image *a, const image *b)
 static void test_every_mode_gives_the_model(void **state)
 {
     (void)state;
-    const char *text = getenv("LOADPLAN_TEST_SEED");
-    const uint64_t first = text != NULL ? strtoull(text, NULL, 10) : (uint64_t)time(NULL) * 1000;
+    const uint64_t first = random_first_seed((uint64_t)time(NULL) * 1000);
     print_message("seed %llu\n", (unsigned long long)first);
     int differing = 0, ordered = 0;
     for (uint64_t n = 0; n < WORLDS; n++) {

@@ -2,6 +2,7 @@
 /* Random calls of a builder against an oracle that looks at every byte: what each name left there, and what needs an
  * order. */
 #include "model_testing.h"
+#include "tests/random_numbers.h"
 
 enum { BYTES = 48, NAMES = 5, CALLS_MAX = 12 };
 
@@ -114,16 +115,15 @@ static int name_the_seed(void **state)
 {
     (void)state;
     if (running_seed != 0)
-        print_message("failed with LOADPLAN_SEED=%llu LOADPLAN_ROUNDS=1\n", (unsigned long long)running_seed);
+        print_message("failed with LOADPLAN_TEST_SEED=%llu\n", (unsigned long long)running_seed);
     return 0;
 }
 
 static void random_traces_agree_with_the_oracle(void **state)
 {
     (void)state;
-    const char *seed = getenv("LOADPLAN_SEED"), *rounds = getenv("LOADPLAN_ROUNDS");
-    const uint64_t base = seed != NULL ? strtoull(seed, NULL, 10) : 20261130;
-    const int64_t count = rounds != NULL ? strtoll(rounds, NULL, 10) : 4000;
+    const uint64_t base = random_first_seed(20261130);
+    const int64_t count = (int64_t)random_cases(4000);
     for (int64_t round = 0; round < count; round++) {
         uint64_t random = running_seed = base + (uint64_t)round;
         oracle o = {0};

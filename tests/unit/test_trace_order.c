@@ -5,6 +5,7 @@
  * at every byte.
  */
 #include "model_testing.h"
+#include "tests/random_numbers.h"
 
 enum { BYTES = 40, SHIFT = 12, NAMES = 4, CALLS_MAX = 10, PARTS_MAX = 2 * CALLS_MAX };
 
@@ -25,7 +26,7 @@ static int name_the_seed(void **state)
 {
     (void)state;
     if (running_seed != 0)
-        print_message("failed with LOADPLAN_SEED=%llu LOADPLAN_ROUNDS=1\n", (unsigned long long)running_seed);
+        print_message("failed with LOADPLAN_TEST_SEED=%llu\n", (unsigned long long)running_seed);
     return 0;
 }
 
@@ -242,9 +243,8 @@ static bool was_split(const lp_rows *rows)
 static void what_means_nothing_changes_nothing(void **state)
 {
     (void)state;
-    const char *seed = getenv("LOADPLAN_SEED"), *rounds = getenv("LOADPLAN_ROUNDS");
-    const uint64_t base = seed != NULL ? strtoull(seed, NULL, 10) : 20261130;
-    const int64_t count = rounds != NULL ? strtoll(rounds, NULL, 10) : 2500;
+    const uint64_t base = random_first_seed(20261130);
+    const int64_t count = (int64_t)random_cases(2500);
     int64_t ordered = 0, split = 0;
     for (int64_t round = 0; round < count; round++) {
         uint64_t random = running_seed = base + (uint64_t)round;
