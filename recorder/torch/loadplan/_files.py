@@ -13,6 +13,15 @@ DTYPES = ("BOOL", "F4", "F6_E2M3", "F6_E3M2", "U8", "I8", "F8_E5M2", "F8_E4M3", 
            "I16", "U16", "F16", "BF16", "I32", "U32", "F32", "C64", "F64", "I64", "U64")  # by lp_dtype, from 1
 
 
+def real_path(path) -> str:
+    return os.path.realpath(os.fsdecode(path))
+
+
+def by_real_path(recording) -> dict[str, dict[str, int]]:
+    """Names and their places in each file of the checkpoint."""
+    return {real_path(path): names for path, names in recording.files().items()}
+
+
 class _Slice:
     """What get_slice() returns: a tensor that is indexed before it is read."""
 
@@ -57,10 +66,7 @@ class _Opened:
         return DTYPES[tensor.dtype - 1], [tensor.shape[i] for i in range(tensor.ndim)]
 
     def get_tensor(self, name: str):
-        tensor = self._recording.tensor(name)
-        if self._is_on_gpu:
-            self._recording.storages.gpu.add(self._recording.storages.number_of(tensor))
-        return tensor
+        return self._recording.tensor(name, self._is_on_gpu)
 
     def get_tensors(self) -> dict:
         return {name: self.get_tensor(name) for name in self.offset_keys()}
@@ -110,10 +116,10 @@ class Files:
         except ImportError:
             return  # then nobody opens such files by it
         recording, original, original_load = self._recording, safetensors.safe_open, safetensors.torch.load
-        files = self._files = {os.path.realpath(path): names for path, names in recording.files().items()}
+        files = self._files = by_real_path(recording)
 
         def safe_open(filename, framework="pt", *arguments, **options):
-            names = files.get(os.path.realpath(os.fsdecode(filename)))
+            names = files.get(real_path(filename))
             if names is None or framework not in ("pt", "torch", "pytorch"):
                 return original(filename, framework, *arguments, **options)
             device = arguments[0] if arguments else options.get("device", "cpu")

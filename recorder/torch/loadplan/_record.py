@@ -20,6 +20,7 @@ from ._library import LoadplanError, RecorderOptions, check, lib, scope_of
 from ._numbers import Numbers
 from ._rebinding import rebind_all
 from ._storages import BUFFER, TIED, Storages
+from ._streams import Streams
 from ._threads import Threads
 from ._trace import Trace
 from ._watching import Dispatch, HostReads, in_progress
@@ -70,7 +71,7 @@ class Recording:
         except BaseException:
             self.close()
             raise
-        self._modes = (Eager(), HostReads(self), Files(self), Threads(lambda: Dispatch(self)), Dispatch(self))
+        self._modes = Eager(), HostReads(self), Files(self), Streams(self), Threads(lambda: Dispatch(self)), Dispatch(self)
 
     # -- destinations
 
@@ -184,8 +185,9 @@ class Recording:
         order = {path: i for i, path in enumerate(sorted({path for path, _, _ in self._listed}, key=_natural))}
         return [name for path, name, _ in sorted(self._listed, key=lambda x: (order[x[0]], x[1]))]
 
-    def tensor(self, name: str) -> torch.Tensor:
-        """The stand-in for a checkpoint tensor; what the loader does from now on is done for it."""
+    def tensor(self, name: str, on_gpu: bool = False) -> torch.Tensor:
+        """The stand-in for a checkpoint tensor; what the loader does from now on is done for it. on_gpu: it is on a GPU when
+        the loader really runs."""
         index = self._indices.get(name)
         if index is None:
             raise LoadplanError(f"no checkpoint tensor '{name}'", "LP_E_UNKNOWN_NAME")
@@ -195,11 +197,12 @@ class Recording:
                 self._refuse_unseen([raw_storage(before)])
             self.current = index
             made = self._given.get(index)
-            if made is not None:
-                return made.detach()  # a tensor object of its own: attributes that a loader hangs on it are its own
-            made = self._given[index] = self.storages.source(
-                index, lib.lp_checkpoint_at(self._checkpoint, index).contents)
-        return made
+            if made is None:
+                made = self._given[index] = self.storages.source(
+                    index, lib.lp_checkpoint_at(self._checkpoint, index).contents)
+            if on_gpu:
+                self.storages.gpu.add(self.storages.number_of(made))
+            return made.detach()  # a tensor object of its own: attributes that a loader hangs on it are its own
 
     def weights(self, names=None) -> Iterator[tuple[str, torch.Tensor]]:
         for name in self.names() if names is None else names:
