@@ -102,8 +102,9 @@ lp_status lp_read_judged(const lp_platform *platform, const char *path, int64_t 
                          int64_t *bytes, lp_error *err);
 
 /* An output file that appears whole or not at all: it is written as PATH.partial, then fsynced and renamed, and the
- * folder is fsynced. open refuses an existing PATH unless `overwrite`, and one that is no regular file always. abandon
- * removes the partial file; both end the object. */
+ * folder is fsynced. open refuses an existing PATH unless `overwrite`, one that is no regular file always, and one that
+ * another process (or another object of this one) is writing: two never write one file. abandon removes the partial
+ * file; both end the object. */
 typedef struct lp_outfile {
     const lp_io *io;
     const lp_alloc *alloc;
@@ -116,6 +117,8 @@ lp_status lp_outfile_open(lp_outfile *f, const lp_platform *platform, const char
 lp_status lp_outfile_write(lp_outfile *f, const void *data, int64_t bytes, lp_error *err); /* appends */
 lp_status lp_outfile_commit(lp_outfile *f, lp_error *err);                                 /* on failure it abandons */
 void lp_outfile_abandon(lp_outfile *f); /* a zeroed object is allowed */
+/* Why `partial`, in which `path` is to be written, could not be created: -errno is what lp_io's open returned. */
+lp_status lp_fail_output(lp_error *err, int code, const char *path, const char *partial);
 
 /* ---- arena: memory that lives as long as its owner ---- */
 

@@ -5,12 +5,53 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+/* Takes an output, still as it was found, for this process alone, and empties it: 0, -EBUSY where another process
+ * writes it, -EAGAIN where it is no longer what `path` names, since that process has renamed or removed it meanwhile. A
+ * file system without locks does without. */
+static int take_output(int fd, const char *path)
+{
+    struct stat mine, named;
+    if (fstat(fd, &mine) != 0)
+        return -errno;
+    if (!S_ISREG(mine.st_mode))
+        return 0;
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+        return -EBUSY;
+    if (lstat(path, &named) != 0)
+        return errno == ENOENT ? -EAGAIN : -errno;
+    if (mine.st_ino != named.st_ino || mine.st_dev != named.st_dev)
+        return -EAGAIN;
+    return ftruncate(fd, 0) != 0 ? -errno : 0;
+}
+
+/* Two that wrote one file at once would mix their bytes, so whoever begins a file holds a lock on it until he closes it
+ * or ends. */
+static int open_output(const char *path, int flags, int mode)
+{
+    enum { ATTEMPTS = 100 };
+    for (int i = 0; i < ATTEMPTS; i++) {
+        const int fd = open(path, (flags & ~O_TRUNC) | O_CLOEXEC, mode);
+        if (fd < 0)
+            return -errno;
+        const int code = take_output(fd, path);
+        if (code == 0)
+            return fd;
+        close(fd);
+        if (code != -EAGAIN)
+            return code;
+    }
+    return -EBUSY;
+}
 
 static int posix_open(void *context, const char *path, int flags, int mode)
 {
     (void)context;
+    if ((flags & O_CREAT) != 0 && (flags & O_TRUNC) != 0)
+        return open_output(path, flags, mode);
     /* What is read may be a named pipe without a writer, which must not hold us up: files do not know the flag. */
     const int nonblock = (flags & O_ACCMODE) == O_RDONLY ? O_NONBLOCK : 0;
     const int fd = open(path, flags | O_CLOEXEC | nonblock, mode);
@@ -232,6 +273,15 @@ static lp_status look_for(const lp_io *io, const char *path, bool overwrite, lp_
     return LP_E_EXISTS;
 }
 
+lp_status lp_fail_output(lp_error *err, int code, const char *path, const char *partial)
+{
+    if (code != -EBUSY)
+        return lp_fail_errno(err, code, "create", partial);
+    lp_fail_at(err, LP_E_IO, path, -1, "another process writes '%s' at this moment", path);
+    lp_hint(err, "give each process an output of its own");
+    return LP_E_IO;
+}
+
 lp_status lp_outfile_open(lp_outfile *f, const lp_platform *platform, const char *path, bool overwrite, lp_error *err)
 {
     const lp_platform p = lp_platform_resolve(platform);
@@ -252,15 +302,17 @@ lp_status lp_outfile_open(lp_outfile *f, const lp_platform *platform, const char
     /* A link that somebody laid in a shared folder would have its target emptied. */
     f->fd = p.io->open(p.io->context, f->partial, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW, 0666);
     if (f->fd < 0) {
-        const int code = f->fd;
-        lp_status status = lp_fail_errno(err, code, "create", f->partial);
+        const lp_status status = lp_fail_output(err, f->fd, path, f->partial);
         f->fd = -1;
         lp_release(f->alloc, f->partial);
         f->partial = NULL;
         lp_outfile_abandon(f);
         return status;
     }
-    return LP_OK;
+    const lp_status status = look_for(p.io, path, overwrite, err); /* whoever wrote it a moment ago is done */
+    if (status != LP_OK)
+        lp_outfile_abandon(f);
+    return status;
 }
 
 lp_status lp_outfile_write(lp_outfile *f, const void *data, int64_t bytes, lp_error *err)
@@ -278,12 +330,7 @@ lp_status lp_outfile_commit(lp_outfile *f, lp_error *err)
         status = lp_fail_errno(err, code, "sync", f->partial);
         goto abandon;
     }
-    code = f->io->close(f->io->context, f->fd);
-    f->fd = -1;
-    if (code < 0) {
-        status = lp_fail_errno(err, code, "close", f->partial);
-        goto abandon;
-    }
+    /* Before the close, which ends the lock: the name would be another's to write under. */
     code = f->io->rename(f->io->context, f->partial, f->path);
     if (code < 0) {
         status = lp_fail_errno(err, code, "rename", f->partial);
@@ -291,7 +338,9 @@ lp_status lp_outfile_commit(lp_outfile *f, lp_error *err)
     }
     lp_release(f->alloc, f->partial); /* renamed: nothing to remove any more */
     f->partial = NULL;
-    status = sync_folder(f->io, f->path, err);
+    code = f->io->close(f->io->context, f->fd);
+    f->fd = -1;
+    status = code < 0 ? lp_fail_errno(err, code, "close", f->path) : sync_folder(f->io, f->path, err);
 abandon:
     lp_outfile_abandon(f);
     return status;
@@ -301,10 +350,10 @@ void lp_outfile_abandon(lp_outfile *f)
 {
     if (f->io == NULL)
         return;
+    if (f->partial != NULL) /* before the close: it is still ours */
+        f->io->unlink(f->io->context, f->partial);
     if (f->fd >= 0)
         f->io->close(f->io->context, f->fd);
-    if (f->partial != NULL)
-        f->io->unlink(f->io->context, f->partial);
     lp_release(f->alloc, f->partial);
     lp_release(f->alloc, f->path);
     *f = (lp_outfile){.fd = -1};

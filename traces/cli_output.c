@@ -184,22 +184,18 @@ bool lp_cli_print_entity(FILE *out, char c)
 }
 
 /* Takes nothing that somebody laid in a shared folder: the target of a link would be emptied, and a pipe would wait for
- * its reader, or hand him what is written. */
-static FILE *create_file(const char *path)
+ * its reader, or hand him what is written. Negative: -errno. */
+static int create_file(const char *path)
 {
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
+    const lp_io *io = lp_io_default(); /* which lets nobody else write the file meanwhile */
+    const int fd = io->open(io->context, path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_NONBLOCK, 0666);
     struct stat st;
-    if (fd >= 0 && (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))) {
-        close(fd);
-        fd = -1;
-        errno = ENXIO;
-    }
-    if (fd < 0 && errno == ENXIO) /* what opening a pipe without a reader says */
-        errno = EEXIST;
-    FILE *file = fd < 0 ? NULL : fdopen(fd, "wb");
-    if (fd >= 0 && file == NULL)
-        close(fd);
-    return file;
+    if (fd == -ENXIO) /* what opening a pipe without a reader says */
+        return -EEXIST;
+    if (fd < 0 || (fstat(fd, &st) == 0 && S_ISREG(st.st_mode)))
+        return fd;
+    close(fd);
+    return -EEXIST;
 }
 
 int lp_cli_open_output(lp_cli *cli, const char *path, bool overwrite)
@@ -220,9 +216,21 @@ int lp_cli_open_output(lp_cli *cli, const char *path, bool overwrite)
     s->partial = is_stream ? NULL : lp_cli_format("%s.partial", path);
     if (s->path == NULL || (s->partial == NULL && !is_stream))
         return output_failed(cli, "create", path, ENOMEM);
-    s->file = is_stream ? fopen(path, "wb") : create_file(s->partial);
-    if (s->file == NULL)
-        return output_failed(cli, is_stream ? "open" : "create", is_stream ? path : s->partial, errno);
+    if (is_stream) {
+        s->file = fopen(path, "wb");
+        if (s->file == NULL)
+            return output_failed(cli, "open", path, errno);
+    } else {
+        const int fd = create_file(s->partial);
+        s->file = fd < 0 ? NULL : fdopen(fd, "wb");
+        if (s->file == NULL) {
+            lp_error err;
+            lp_fail_output(&err, fd < 0 ? fd : -errno, path, s->partial);
+            if (fd >= 0)
+                close(fd);
+            return lp_cli_fail(cli, &err);
+        }
+    }
     cli->out = s->file;
     cli->color = s->color_always; /* what was decided before was about standard output */
     return 0;
@@ -249,17 +257,17 @@ int lp_cli_close_output(lp_cli *cli)
         return code == 0 ? 0 : output_failed(cli, "write", "standard output", code);
     }
     int exit_code = 0;
-    int code = end_writing(s->file, s->partial != NULL);
-    if (fclose(s->file) != 0 && code == 0)
-        code = errno;
-    s->file = NULL;
-    cli->out = stdout;
+    const int code = end_writing(s->file, s->partial != NULL);
     if (code != 0)
         exit_code = output_failed(cli, "write", s->partial != NULL ? s->partial : s->path, code);
-    else if (s->partial != NULL && rename(s->partial, s->path) != 0)
+    else if (s->partial != NULL && rename(s->partial, s->path) != 0) /* before the close, which ends the lock */
         exit_code = output_failed(cli, "rename", s->partial, errno);
     if (exit_code != 0 && s->partial != NULL)
         unlink(s->partial);
+    if (fclose(s->file) != 0 && exit_code == 0)
+        exit_code = output_failed(cli, "close", s->path, errno);
+    s->file = NULL;
+    cli->out = stdout;
     free(s->path);
     free(s->partial);
     s->path = s->partial = NULL;
@@ -270,9 +278,9 @@ void lp_cli_abandon_output(lp_cli *cli)
 {
     lp_cli_state *s = cli->state;
     if (s->file != NULL) {
-        fclose(s->file);
         if (s->partial != NULL)
             unlink(s->partial);
+        fclose(s->file);
     }
     free(s->path);
     free(s->partial);

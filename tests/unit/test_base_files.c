@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <inttypes.h>
+#include <sys/wait.h>
 
 static void expect_content(const char *path, const char *expected)
 {
@@ -159,8 +160,9 @@ static void interrupted_calls_go_on(void **state)
     lp_error err = {0};
     faulty_io io;
     const lp_platform platform = {.io = &io.table};
-    /* Calls 0 to 2 look at the old file, call 3 makes the new one; calls 4 to 7 write its pieces. */
-    for (int64_t n = 4; n <= 7; n++) {
+    /* Calls 0 to 2 look at the old file, call 3 makes the new one, 4 to 6 look once more; calls 7 to 10 write its
+     * pieces. */
+    for (int64_t n = 7; n <= 10; n++) {
         write_text(path, "old");
         faulty_io_init(&io, n, -EINTR);
         io.is_once = true;
@@ -168,6 +170,83 @@ static void interrupted_calls_go_on(void **state)
         assert_int_equal(write_output(&platform, path, true, &err), LP_OK);
         expect_content(path, "new content");
     }
+}
+
+/* ---- two writers of one file ---- */
+
+static void an_output_has_one_writer(void **state)
+{
+    (void)state;
+    const char *path = in_folder("shared"), *partial = in_folder("shared.partial");
+    lp_error err = {0};
+    lp_outfile first, second;
+    assert_int_equal(lp_outfile_open(&first, NULL, path, false, &err), LP_OK);
+    assert_int_equal(lp_outfile_write(&first, "the first", 9, &err), LP_OK);
+    assert_int_equal(lp_outfile_open(&second, NULL, path, true, &err), LP_E_IO);
+    assert_non_null(strstr(err.text, "another process writes '"));
+    assert_non_null(strstr(err.text, "/shared' at this moment"));
+    assert_true(exists(partial)); /* what the other has written so far */
+    assert_int_equal(lp_outfile_commit(&first, &err), LP_OK);
+    expect_content(path, "the first");
+    assert_int_equal(lp_outfile_open(&second, NULL, path, true, &err), LP_OK);
+    assert_int_equal(lp_outfile_commit(&second, &err), LP_OK);
+    expect_content(path, "");
+}
+
+/* Writer number `w` writes 1,000 + w times the letter `w`, in pieces. False: it failed, and not for another writer. */
+static bool write_letters(const char *path, int w)
+{
+    char letters[100];
+    memset(letters, 'a' + w, sizeof letters);
+    lp_error err = {0};
+    lp_outfile f;
+    if (lp_outfile_open(&f, NULL, path, true, &err) != LP_OK)
+        return strstr(err.text, "another process writes") != NULL;
+    for (int i = 0; i < 10; i++)
+        if (lp_outfile_write(&f, letters, sizeof letters, &err) != LP_OK)
+            return false;
+    return lp_outfile_write(&f, letters, w, &err) == LP_OK && lp_outfile_commit(&f, &err) == LP_OK;
+}
+
+static void expect_letters_of_one(const char *path)
+{
+    char *text = NULL;
+    int64_t bytes;
+    lp_error err = {0};
+    assert_int_equal(lp_read_file(NULL, path, 4096, &text, &bytes, &err), LP_OK);
+    assert_true(bytes >= 1000);
+    assert_int_equal(bytes, 1000 + text[0] - 'a');
+    for (int64_t i = 1; i < bytes; i++)
+        assert_int_equal(text[i], text[0]);
+    lp_release(NULL, text);
+}
+
+/* Ranks that are given one output by mistake: whichever file stands there at any moment is that of one of them. */
+static void writers_do_not_mix(void **state)
+{
+    (void)state;
+    enum { WRITERS = 4, ROUNDS = 25 };
+    const char *path = in_folder("letters");
+    pid_t child[WRITERS];
+    assert_true(write_letters(path, 0));
+    for (int w = 0; w < WRITERS; w++) {
+        child[w] = fork();
+        assert_true(child[w] >= 0);
+        if (child[w] == 0) {
+            bool is_ok = true;
+            for (int i = 0; i < ROUNDS && is_ok; i++)
+                is_ok = write_letters(path, w);
+            _exit(is_ok ? 0 : 1);
+        }
+    }
+    for (int w = 0; w < WRITERS; w++) {
+        int status;
+        while (waitpid(child[w], &status, WNOHANG) == 0)
+            expect_letters_of_one(path);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+    expect_letters_of_one(path);
+    assert_false(exists(in_folder("letters.partial")));
 }
 
 static int64_t judged_bytes, judged_file_bytes;
@@ -265,6 +344,8 @@ int main(void)
         cmocka_unit_test(a_failing_output_keeps_the_old_file),
         cmocka_unit_test(an_output_without_memory_removes_nothing),
         cmocka_unit_test(interrupted_calls_go_on),
+        cmocka_unit_test(an_output_has_one_writer),
+        cmocka_unit_test(writers_do_not_mix),
         cmocka_unit_test(files_are_judged_before_they_are_read),
         cmocka_unit_test(whole_files_are_read_with_a_limit),
     };
