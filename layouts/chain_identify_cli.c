@@ -210,26 +210,36 @@ int lp_chain_identify_file(lp_cli *cli, const lp_chain_request *request, const c
 
 /* ---- two chains ---- */
 
-static int put_comparison(lp_cli *cli, const lp_chain_form *one, const lp_chain_form *other, int64_t at, bool json)
+enum { COMPARE_MOST = 1 << 22 }; /* elements, of each group of digits that depend on each other */
+
+static const char *const verdict_name[] = {"same", "differs", "undecided"};
+
+static int put_comparison(lp_cli *cli, const lp_chain_form *one, const lp_chain_form *other,
+                          const lp_chain_comparison *seen, bool json)
 {
-    const bool same = one->units == other->units && at < 0;
+    const int64_t at = seen->place, element = at < 0 ? -1 : lp_chain_element_at(one, at);
+    const int64_t other_element = at < 0 ? -1 : lp_chain_element_at(other, at);
+    const bool same = seen->verdict == LP_CHAIN_SAME;
     if (json) {
-        json_t *const root = json_pack("{s:i, s:b, s:I, s:I}", "format", 1, "same", same, "chain_places",
-                                       (json_int_t)one->units, "other_places", (json_int_t)other->units);
+        json_t *const root =
+            json_pack("{s:i, s:b, s:s, s:I, s:I}", "format", 1, "same", same, "verdict", verdict_name[seen->verdict],
+                      "chain_places", (json_int_t)one->units, "other_places", (json_int_t)other->units);
         if (at >= 0)
             json_object_update_new(root, json_pack("{s:I, s:I, s:I}", "place", (json_int_t)at, "chain_element",
-                                                   (json_int_t)lp_chain_element_at(one, at), "other_element",
-                                                   (json_int_t)lp_chain_element_at(other, at)));
+                                                   (json_int_t)element, "other_element", (json_int_t)other_element));
         if (!lp_cli_json(cli, root))
             return LP_EXIT_ENVIRONMENT;
     } else if (same) {
         fprintf(cli->out, "the same\n");
+    } else if (seen->verdict == LP_CHAIN_UNDECIDED) {
+        fprintf(cli->out, "undecided: more than %d elements depend on each other; smaller sizes would tell\n",
+                (int)COMPARE_MOST);
     } else if (at < 0) {
         fprintf(cli->out, "not the same: one has %" PRId64 " places, the other %" PRId64 "\n", one->units,
                 other->units);
     } else {
         fprintf(cli->out, "not the same: at place %" PRId64 " one has element %" PRId64 ", the other %" PRId64 "\n", at,
-                lp_chain_element_at(one, at), lp_chain_element_at(other, at));
+                element, other_element);
     }
     return same ? LP_EXIT_DONE : LP_EXIT_NO;
 }
@@ -238,7 +248,6 @@ int lp_chain_compare(lp_cli *cli, const lp_chain_request *request, const lp_chai
 {
     lp_chain_form one, other;
     lp_error err;
-    int64_t at = 0;
     if (request->unit_bits != with->unit_bits)
         return lp_cli_usage(cli, "one moves units of %d bits, the other of %d", request->unit_bits, with->unit_bits);
     if (lp_chain_resolve(&one, &request->chain, request->shape, request->pads, &err) != LP_OK ||
@@ -247,9 +256,6 @@ int lp_chain_compare(lp_cli *cli, const lp_chain_request *request, const lp_chai
     if (one.source_units != other.source_units)
         return lp_cli_usage(cli, "one takes %" PRId64 " units, the other %" PRId64, one.source_units,
                             other.source_units);
-    if (one.units != other.units)
-        return put_comparison(cli, &one, &other, -1, json);
-    while (at < one.units && lp_chain_element_at(&one, at) == lp_chain_element_at(&other, at))
-        at++;
-    return put_comparison(cli, &one, &other, at < one.units ? at : -1, json);
+    const lp_chain_comparison seen = lp_chain_same(&one, &other, COMPARE_MOST);
+    return put_comparison(cli, &one, &other, &seen, json);
 }

@@ -40,7 +40,10 @@ static int run_compare(lp_cli *cli, const lp_chain_request *request, const char 
     with.unit_bits = known != NULL ? known->unit_bits : request->unit_bits;
     if (!with.sized)
         return lp_cli_usage(cli, "'%s' takes another shape", lp_cli_clean(text));
-    return lp_chain_compare(cli, request, &with, json);
+    lp_chain_request first = *request; /* a text pads where the layout with a name does */
+    first.pads = first.pads || (first.known == NULL && with.pads);
+    with.pads = with.pads || (with.known == NULL && first.pads);
+    return lp_chain_compare(cli, &first, &with, json);
 }
 
 /* --then: the request becomes the chain that does both at its sizes. The second chain takes the result of the first in

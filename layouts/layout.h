@@ -336,6 +336,23 @@ LP_API lp_status lp_chain_compose(lp_chain *out, const lp_chain_form *first, con
                                   const lp_alloc *alloc, lp_error *err);
 LP_API lp_status lp_chain_invert(lp_chain *out, const lp_chain_form *form, const lp_alloc *alloc, lp_error *err);
 
+/* Whether two chains with sizes put every element, by its row-major number, in the same place. */
+typedef enum lp_chain_verdict { LP_CHAIN_SAME = 0, LP_CHAIN_DIFFERS = 1, LP_CHAIN_UNDECIDED = 2 } lp_chain_verdict;
+
+typedef struct lp_chain_comparison {
+    lp_chain_verdict verdict;
+    int64_t place;  /* where they differ; -1: nowhere, or their numbers of elements or places do */
+    int64_t looked; /* elements and places that were looked at */
+} lp_chain_comparison;
+
+/*
+ * Decided by the digits in which both count: what depends on each other is run through by itself, most often some
+ * hundred elements of 2^50. `most` bounds each such run; chains of at most so many places whose digits say nothing, or
+ * that differ, are walked through from place 0, so that `place` is the first one. Beyond that `place` is one of those
+ * that differ, or the verdict LP_CHAIN_UNDECIDED.
+ */
+LP_API lp_chain_comparison lp_chain_same(const lp_chain_form *one, const lp_chain_form *other, int64_t most);
+
 /* Chains of public kernels. Ids never change their meaning and are none of those of lp_layout_find. */
 typedef struct lp_chain_known {
     const char *id;

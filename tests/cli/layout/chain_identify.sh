@@ -22,3 +22,5 @@ loadplan layout scale_128x4 --compare scale_blackwell_triton --shape 256,4 || ec
 loadplan layout scale_128x4 --compare 'N(r a=4 i=32) K(c k=4) -> c r (i a k)' --shape 256,8 || echo "exit $?"
 loadplan layout scale_128x4 --compare scale_8x4 --shape 128,8 --format=json || echo "exit $?"
 loadplan layout awq_gemv_fast --compare 'N(n c=4) K(s t=2 y=4 x=4 z=2) -> n s (c t x z y)' --shape 8,128 || echo "exit $?"
+loadplan layout --chain 'N K -> K N' --compare 'N(a b=64) K -> K a b' --shape N=33554432,K=33554432
+loadplan layout --chain 'B J -> B J~B' --compare 'B J(j=3 k) -> B j~B k~B' --shape B=2,J=805306368 || echo "exit $?"
