@@ -39,12 +39,34 @@ def torch_form(tensor: CheckpointTensor) -> tuple[torch.dtype, list[int]]:
 raw_storage = torch._C.TensorBase.untyped_storage
 
 
+def _has_memory(tensor: torch.Tensor) -> bool:
+    try:
+        raw_storage(tensor).data_ptr()
+    except RuntimeError:
+        return False
+    return True
+
+
+_shells: dict[type, bool] = {}  # what is known of tensors' classes
+
+
+def is_made_of_tensors(kind: type, given) -> bool:
+    """Whether tensors of this class are shells around others: they say so (DTensor, torchao's), or have operations of their
+    own and no memory. given() returns tensors, some of that class."""
+    if kind not in _shells:
+        _shells[kind] = hasattr(kind, "__tensor_flatten__") or (
+            kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
+            and any(type(tensor) is kind and not _has_memory(tensor) for tensor in given()))
+    return _shells[kind]
+
+
 def plain(name: str, tensor: torch.Tensor):
-    """(name, tensor) of the ordinary tensors that a tensor made of tensors (DTensor, torchao's) consists of."""
-    if not hasattr(type(tensor), "__tensor_flatten__"):
+    """(name, tensor) of the ordinary tensors that a tensor made of tensors consists of."""
+    if not is_made_of_tensors(type(tensor), lambda: (tensor,)):
         yield name, tensor
         return
-    parts = [(part, getattr(tensor, part)) for part in tensor.__tensor_flatten__()[0]]
+    names = tensor.__tensor_flatten__()[0] if hasattr(tensor, "__tensor_flatten__") else vars(tensor)
+    parts = [(part, getattr(tensor, part)) for part in names]
     parts = [(part, inner) for part, inner in parts if isinstance(inner, torch.Tensor)]
     for part, inner in parts:
         yield from plain(name if len(parts) == 1 else f"{name}.{part}", inner)

@@ -211,9 +211,9 @@ def in_place(functional):
     return handler
 
 
-for _functional in [f for f, h in HANDLERS.items() if h.__name__ == "handler"]:
+for _functional in [f for f, h in HANDLERS.items() if h.__name__ == "handler" or h in (_clamp, _power)]:
     _packet, _, _overload = _functional.name().removeprefix("aten::").partition(".")
-    _twin = getattr(getattr(aten, _packet + "_", None), _overload or "default", None)
+    _twin = getattr(getattr(aten, _packet + "_", None), _overload.removeprefix("Tensor_") or "default", None)
     if _twin is not None:
         HANDLERS[_twin] = in_place(_functional)
 

@@ -11,7 +11,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import _moves, _values  # noqa: F401: they register their handlers
-from ._operations import HANDLERS, refuse_all
+from ._forms import is_made_of_tensors
+from ._operations import HANDLERS, refuse_all, tensors_of
 from ._rest import handler_of, pass_through
 from ._storages import Unsayable
 
@@ -42,8 +43,8 @@ class Dispatch(TorchDispatchMode):
         return False  # the wrapper that this avoids costs more than a view
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if types and any(hasattr(kind, "__tensor_flatten__") for kind in types):
-            return NotImplemented  # a tensor made of tensors: its own operations on those are seen
+        if types and any(is_made_of_tensors(kind, lambda: tensors_of(args, kwargs or {})) for kind in types):
+            return NotImplemented  # its own operations on those are seen
         handler = self._handler.get(func)
         if handler is None:
             handler = self._handler[func] = handler_of(func)
