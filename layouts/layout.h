@@ -68,6 +68,7 @@ typedef struct lp_layout {
     int32_t slot_dim;                 /* logical dimension that counts experts, or -1 */
 } lp_layout;
 
+/* The layouts that this library knows. Indices may change with its version, ids do not. */
 LP_API int32_t lp_layout_count(void);
 LP_API const lp_layout *lp_layout_at(int32_t index);    /* NULL when out of range */
 LP_API const lp_layout *lp_layout_find(const char *id); /* NULL when unknown */
@@ -363,6 +364,7 @@ typedef struct lp_chain_known {
     const char *source; /* where the order is written down */
 } lp_chain_known;
 
+/* Those that this library knows; indices may change with its version. */
 LP_API int32_t lp_chain_known_count(void);
 LP_API const lp_chain_known *lp_chain_known_at(int32_t index);    /* NULL when out of range */
 LP_API const lp_chain_known *lp_chain_known_find(const char *id); /* NULL when unknown */

@@ -104,7 +104,7 @@ LP_API const char *lp_name(lp_recorder *r, const char *format, ...) __attribute_
 
 /* ---- checkpoint tensors ------------------------------------------------------------------------------------------ */
 
-LP_API const lp_checkpoint *lp_recorder_checkpoint(const lp_recorder *r);
+LP_API const lp_checkpoint *lp_recorder_checkpoint(const lp_recorder *r); /* the caller's, as it was opened with */
 LP_API bool lp_has(const lp_recorder *r, const char *name); /* is there a checkpoint tensor of that name */
 
 /* The checkpoint tensor `name`; unknown names are misuse, with the nearest name as hint. (r, name) */
@@ -159,11 +159,11 @@ LP_API bool lp_has_dest(const lp_recorder *r, const char *name);
 
 /* ---- asking ------------------------------------------------------------------------------------------------------ */
 
-LP_API bool lp_is_valid(lp_tensor t);
+LP_API bool lp_is_valid(lp_tensor t);         /* false for the result of a misuse */
 LP_API int lp_dim(lp_tensor t);               /* 0 when invalid */
 LP_API int64_t lp_size(lp_tensor t, int dim); /* 1 when invalid or out of range, so that a loader may divide by it */
 LP_API int64_t lp_count(lp_tensor t);         /* elements; 0 when invalid */
-LP_API lp_dtype lp_dtype_of(lp_tensor t);
+LP_API lp_dtype lp_dtype_of(lp_tensor t);     /* LP_DTYPE_NONE when invalid */
 
 /* ---- views: no byte changes value, nothing is recorded ----------------------------------------------------------- */
 
@@ -191,6 +191,9 @@ LP_API lp_dtype lp_dtype_of(lp_tensor t);
 #define lp_reinterpret(...)  lp_reinterpret_at(LP_HERE, __VA_ARGS__) /* torch's view(dtype) */
 #define lp_with_view(...)    lp_with_view_at(LP_HERE, __VA_ARGS__)
 
+/* The functions behind the macros: `file` and `line` are the place in the loader, and all arguments are copied. An
+ * invalid tensor stays invalid; a view that does not exist is misuse. lp_split: parts of part_size elements, the last
+ * one the rest; lp_chunk: of ceil(size / chunks). */
 LP_API lp_tensor lp_narrow_at(const char *file, int line, lp_tensor t, int dim, int64_t start, int64_t length);
 LP_API lp_tensor lp_select_at(const char *file, int line, lp_tensor t, int dim, int64_t index);
 LP_API lp_tensor lp_slice_at(const char *file, int line, lp_tensor t, int dim, int64_t start, int64_t stop,
@@ -240,6 +243,7 @@ LP_API lp_tensor lp_zero_at(const char *file, int line, lp_tensor dst, lp_tensor
 
 /* ---- operations that only move bytes: followed through, reported as `materialises` ------------------------------- */
 
+/* A temporary: torch's semantics, arguments as in the functions below. */
 #define lp_clone(...)             lp_clone_at(LP_HERE, __VA_ARGS__)
 #define lp_contiguous(...)        lp_contiguous_at(LP_HERE, __VA_ARGS__)
 #define lp_cat(...)               lp_cat_at(LP_HERE, __VA_ARGS__)
@@ -249,6 +253,8 @@ LP_API lp_tensor lp_zero_at(const char *file, int line, lp_tensor dst, lp_tensor
 #define lp_repeat(...)            lp_repeat_at(LP_HERE, __VA_ARGS__)
 #define lp_empty(...)             lp_empty_at(LP_HERE, __VA_ARGS__)
 
+/* Parts have one dtype, and one shape but for `dim` (cat) or altogether (stack); indices may repeat, and count from 0.
+ */
 LP_API lp_tensor lp_clone_at(const char *file, int line, lp_tensor t);
 LP_API lp_tensor lp_contiguous_at(const char *file, int line, lp_tensor t); /* t itself when it is contiguous */
 LP_API lp_tensor lp_cat_at(const char *file, int line, int count, const lp_tensor *parts, int dim);
@@ -295,6 +301,8 @@ LP_API lp_tensor lp_to_f32_at(const char *file, int line, lp_tensor t);
 #define lp_where(...)      lp_where_at(LP_HERE, __VA_ARGS__)
 #define lp_or_if_zero(...) lp_or_if_zero_at(LP_HERE, __VA_ARGS__)
 
+/* The functions behind the macros. lp_reduce: over one dimension; a reduction by lp_unary is over all. A constant
+ * result of a comparison is 1.0 or 0.0. Invalid operands give an invalid result. */
 LP_API lp_tensor lp_unary_at(const char *file, int line, lp_op op, lp_tensor t);
 LP_API lp_tensor lp_reduce_at(const char *file, int line, lp_op op, lp_tensor t, int dim);
 LP_API lp_tensor lp_binary_at(const char *file, int line, lp_op op, lp_tensor a, lp_tensor b);
@@ -348,6 +356,7 @@ typedef struct lp_strided {
     int64_t extent[2 * LP_VIEW_DIMS]; /* ndim sizes, then ndim strides in elements; no more is read */
 } lp_strided;
 
+/* A mirror of the scope that the recorder is at. NULL is allowed for lp_mirror_close. */
 LP_API lp_status lp_mirror_open(lp_mirror **out, lp_recorder *r, lp_error *err);
 LP_API void lp_mirror_close(lp_mirror *m);
 
@@ -412,8 +421,9 @@ typedef struct lp_loader {
     const char *summary; /* one line */
 } lp_loader;
 
+/* The loaders of this library, in order of their names. */
 LP_API int lp_loader_count(void);
-LP_API const lp_loader *lp_loader_at(int index);
+LP_API const lp_loader *lp_loader_at(int index);          /* NULL when out of range */
 LP_API const lp_loader *lp_loader_find(const char *name); /* NULL when there is none */
 
 /* What happens to checkpoint names that no rule takes. */

@@ -295,8 +295,10 @@ typedef struct lp_value_sum {
 
 /* Adds bytes [off, off + bytes) of the tensor. off is a multiple of 8, and bytes too unless the tensor ends there. */
 LP_API void lp_value_sum_add(lp_value_sum *sum, int64_t off, const void *data, int64_t bytes);
+/* The digest once every byte of the tensor was added, in any order. */
 LP_API void lp_value_sum_end(const lp_value_sum *sum, int64_t total_bytes, uint8_t digest[LP_VALUE_DIGEST_BYTES]);
 
+/* Of bytes in host memory; of the logical bytes of a destination, on the device where the plan is (LP_E_DEVICE). */
 LP_API void lp_value_digest(const void *data, int64_t bytes, uint8_t digest[LP_VALUE_DIGEST_BYTES]);
 LP_API lp_status lp_plan_value_digest(const lp_plan *plan, uint32_t dest, uint8_t digest[LP_VALUE_DIGEST_BYTES],
                                       lp_error *err);
@@ -385,6 +387,7 @@ typedef struct lp_explanation {
     int64_t names_unused;    /* in the catalogue, not for this scope */
 } lp_explanation;
 
+/* LP_E_ARGUMENT: no such scope. */
 LP_API lp_status lp_explain(lp_explanation *out, const lp_trace *trace, int32_t scope_index, lp_error *err);
 
 /* The same by family of checkpoint names: largest read first. */

@@ -148,7 +148,7 @@ typedef enum lp_sync_mode {
     LP_SYNC_DELTA = 3   /* what changed since the last epoch; whole tensors to receivers that are not on it */
 } lp_sync_mode;
 
-LP_API const char *lp_sync_mode_name(lp_sync_mode mode);
+LP_API const char *lp_sync_mode_name(lp_sync_mode mode); /* "packed"; "?" for no mode */
 
 typedef struct lp_sync_options {
     bool is_sender;

@@ -202,6 +202,7 @@ typedef enum lp_cast_kind {
     LP_CAST_UNSUPPORTED = 2 /* a refusal */
 } lp_cast_kind;
 
+/* What a change of dtype is; LP_CAST_UNSUPPORTED for a dtype that does not exist, too. */
 LP_API lp_cast_kind lp_cast_kind_of(lp_dtype from, lp_dtype to);
 
 /* Casts `count` elements, both sides dense (stride = element size), the buffers must not overlap. Round to nearest
@@ -242,8 +243,8 @@ LP_API lp_status lp_view_contiguous(lp_view *out, lp_dtype dtype, int ndim, cons
 LP_API lp_status lp_view_strided(lp_view *out, lp_dtype dtype, int ndim, const int64_t *shape, const int64_t *stride,
                                  int64_t offset, lp_error *err);
 
-LP_API int64_t lp_view_count(const lp_view *v); /* logical elements */
-LP_API bool lp_view_is_empty(const lp_view *v);
+LP_API int64_t lp_view_count(const lp_view *v);      /* logical elements */
+LP_API bool lp_view_is_empty(const lp_view *v);      /* some dimension is 0 */
 LP_API bool lp_view_is_contiguous(const lp_view *v); /* row-major without gaps, in torch's sense */
 
 /* View operations: in place on *v, which is unchanged on failure. Dimensions may be negative, as in torch; starts may
@@ -457,7 +458,7 @@ LP_API lp_status lp_scope_normalise(lp_scope *scope, lp_error *err); /* sizes of
 LP_API int32_t lp_scope_rank(const lp_scope *scope);                 /* global rank of a normalised scope */
 LP_API int32_t lp_scope_world(const lp_scope *scope);                /* pp * dp * tp */
 LP_API int32_t lp_scope_experts_size(const lp_scope *scope);         /* EP size: dp * tp, or 1 */
-LP_API int32_t lp_scope_experts_rank(const lp_scope *scope);
+LP_API int32_t lp_scope_experts_rank(const lp_scope *scope);         /* EP rank: dp_rank * tp + tp_rank, or 0 */
 
 /* ---- what a scope holds ------------------------------------------------------------------------------------------ */
 
@@ -488,7 +489,7 @@ typedef struct lp_destination {
 
 typedef enum lp_kind { LP_KIND_COPY = 1, LP_KIND_CAST = 2, LP_KIND_REPLICATE = 3, LP_KIND_FILL = 4 } lp_kind;
 
-LP_API const char *lp_kind_name(lp_kind kind);
+LP_API const char *lp_kind_name(lp_kind kind); /* "copy"; "?" for no kind */
 
 #define LP_NAME_BEGIN UINT32_MAX /* a fill that is issued when the session begins */
 #define LP_NONE       UINT32_MAX
@@ -548,9 +549,9 @@ typedef enum lp_op {
     LP_OP_ALL_CLOSE = 112 /* |arg[0] - arg[1]| <= value(bits as F32) * |arg[1]| for every element, NaN fails */
 } lp_op;
 
-LP_API const char *lp_op_name(lp_op op);
-LP_API int lp_op_arity(lp_op op);   /* operands, -1 when unknown */
-LP_API bool lp_op_is_own(lp_op op); /* of the own class */
+LP_API const char *lp_op_name(lp_op op); /* as in docs/derives.md; "?" when unknown */
+LP_API int lp_op_arity(lp_op op);        /* operands, -1 when unknown */
+LP_API bool lp_op_is_own(lp_op op);      /* of the own class */
 
 typedef struct lp_node {
     uint16_t op;     /* lp_op */
@@ -661,6 +662,7 @@ LP_API lp_status lp_trace_open(lp_trace **out, const char *path, lp_error *err);
 LP_API lp_status lp_trace_open_with(lp_trace **out, const char *path, const lp_platform *platform, lp_error *err);
 LP_API void lp_trace_close(lp_trace *t);
 
+/* What a trace holds; all of it lives as long as the trace. NULL: no such scope. */
 LP_API const lp_trace_header *lp_trace_header_of(const lp_trace *t);
 LP_API const lp_checkpoint *lp_trace_checkpoint(const lp_trace *t);
 LP_API int32_t lp_trace_scope_count(const lp_trace *t);
@@ -709,6 +711,7 @@ typedef struct lp_rule {
     bool of_diff;         /* of diff rather than of check */
 } lp_rule;
 
+/* The rules of check and diff, in the order in which findings of one level come. NULL: out of range, no such id. */
 LP_API int lp_rule_count(void);
 LP_API const lp_rule *lp_rule_at(int index);
 LP_API const lp_rule *lp_rule_find(const char *id);
@@ -734,6 +737,7 @@ typedef struct lp_finding {
 
 typedef struct lp_findings lp_findings;
 
+/* What check or diff found; the caller frees it. NULL is allowed for lp_findings_free. */
 LP_API int64_t lp_findings_count(const lp_findings *f);
 LP_API const lp_finding *lp_findings_at(const lp_findings *f,
                                         int64_t index);       /* deny first, then by rule, family; suppressed last */
