@@ -107,23 +107,11 @@ static void tensor_parallel_ranks(void **state)
     lp_checkpoint_close(c);
 }
 
-static void loaders_are_listed(void **state)
-{
-    (void)state;
-    assert_int_equal(lp_loader_count(), 9);
-    for (int i = 0; i < lp_loader_count(); i++)
-        assert_ptr_equal(lp_loader_find(lp_loader_at(i)->name), lp_loader_at(i));
-    assert_null(lp_loader_find("auto"));
-    assert_null(lp_loader_at(lp_loader_count()));
-    assert_null(lp_loader_at(-1));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_tensor_is_loaded_or_declined),
         cmocka_unit_test(tensor_parallel_ranks),
-        cmocka_unit_test(loaders_are_listed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
