@@ -35,10 +35,14 @@ static const lp_chain_known known[] = {
      "mma.m16n8k32 of INT8 and FP8, matrix A", "PTX ISA, matrix fragments for mma.m16n8k32"},
     {"mfma_32x32x8_a", 1, 16, false, "M(m i=32) K(k h=2 p=4) -> m k (h i p)", "tiles of 32 x 8, four values a lane",
      "v_mfma_f32_32x32x8_f16, matrix A", "AMD matrix instruction calculator, CDNA 3"},
+    {"wmma_16x16x16_a", 1, 16, false, "M(m i=16) K(k h=2 p=8) -> m k (h i p)", "tiles of 16 x 16, eight values a lane",
+     "v_wmma_f32_16x16x16_f16 of RDNA 4, matrix A", "AMD RDNA 4 ISA manual, WMMA"},
 
     /* ---- blocks taken apart ---- */
     {"gguf_q4_0_soa", 1, 8, false, "B P(d=2 | q=16) -> (B q | B d)", "all codes of Q4_0 blocks, then all scales",
      "llama.cpp on SYCL, Q4_0", "llama.cpp ggml-sycl reorder_qw_q4_0"},
+    {"gguf_q4_0_flat", 1, 4, false, "B P(d=4 | i=16 h=2) -> (B h i | B d)", "the codes of Q4_0 blocks in order, then all scales",
+     "llama.cpp on OpenCL (Adreno), Q4_0", "llama.cpp ggml-opencl kernel_convert_block_q4_0_noshuffle"},
     {"gguf_q4_k_soa", 1, 8, false, "B P(m=4 | s=12 | q=128) -> (B q | B s | B m)",
      "all codes of Q4_K blocks, then all scales, then all d and dmin",
      "llama.cpp on SYCL, Q4_K", "llama.cpp ggml-sycl reorder_qw_q4_k"},
@@ -53,6 +57,8 @@ static const lp_chain_known known[] = {
      "TPUs, BF16: T(8,128)(2,1)", "XLA, tiled layout: repeated tiling"},
     {"tpu_8x128_8bit", 1, 8, true, "R(r i=2 p=4) C(c j=128) -> r c (i j p)", "tiles of 8 x 128, four rows in a word",
      "TPUs, INT8: T(8,128)(4,1)", "XLA, tiled layout: repeated tiling"},
+    {"tpu_8x128_4bit", 1, 4, true, "R(r p=8) C(c j=128) -> r c (j p)", "tiles of 8 x 128, eight rows in a word",
+     "TPUs, INT4: T(8,128)(8,1)", "XLA, tiled layout: repeated tiling"},
     {"ascend_fractal_z_16bit", 1, 16, true, "N(n i=16) C(c k=16) h w -> c h w n (i k)", "16 x 16 channels, for each place of the kernel",
      "Ascend FRACTAL_Z, convolution weights of 16 bits", "CANN manual, FRACTAL_Z"},
     {"hexagon_8h8w32c", 1, 8, true, "N H(h i=8) W(w j=8) C(c k=32) -> N h w c (i j k)", "blocks of 8 x 8 pixels and 32 channels",

@@ -21,6 +21,7 @@ try:
 except ImportError:
     print("skipped: numpy is not there")
     sys.exit(77)
+import chain_orders_more
 import chain_orders_other
 
 SEED = 20261130
@@ -549,6 +550,7 @@ ORDERS = {
 
 
 ORDERS.update(chain_orders_other.ORDERS)
+ORDERS.update(chain_orders_more.ORDERS)
 
 
 # ---- files ----
