@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <openssl/evp.h>
+#include <pthread.h>
 #include <stdio.h>
 
 #define STRINGIFY_(x) #x
@@ -183,16 +184,29 @@ const char *lp_format_count(char buffer[32], int64_t count)
 
 void lp_format_hex(char *out, const uint8_t *data, size_t bytes)
 {
-    for (size_t i = 0; i < bytes; i++)
-        snprintf(out + 2 * i, 3, "%02x", data[i]);
+    static const char digit[] = "0123456789abcdef";
+    for (size_t i = 0; i < bytes; i++) {
+        out[2 * i] = digit[data[i] >> 4];
+        out[2 * i + 1] = digit[data[i] & 15];
+    }
     out[2 * bytes] = '\0';
+}
+
+/* Looking the algorithm up takes longer than digesting a short text. Lives as long as the process. */
+static EVP_MD *sha256;
+
+static void look_up_sha256(void)
+{
+    sha256 = EVP_MD_fetch(NULL, "SHA2-256", NULL);
 }
 
 void lp_sha256_begin(lp_sha256 *h)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    (void)pthread_once(&once, look_up_sha256);
     EVP_MD_CTX *state = EVP_MD_CTX_new();
     h->state = state;
-    h->failed = state == NULL || EVP_DigestInit_ex(state, EVP_sha256(), NULL) != 1;
+    h->failed = state == NULL || sha256 == NULL || EVP_DigestInit_ex(state, sha256, NULL) != 1;
 }
 
 void lp_sha256_add(lp_sha256 *h, const void *data, size_t bytes)

@@ -52,9 +52,10 @@ void lp_findings_free(lp_findings *f)
 
 /* ---- adding ---- */
 
+/* Large tables grow by more: entering all groups anew costs a cache miss for each. */
 static bool grow_table(lp_findings *f)
 {
-    const int64_t size = f->table_size > 0 ? f->table_size * 2 : 64;
+    const int64_t size = f->table_size == 0 ? 64 : f->table_size * (f->table_size < 65536 ? 2 : 4);
     uint32_t *table = lp_allocate_zero(f->alloc, (size_t)size * sizeof *table);
     if (table == NULL)
         return false;
@@ -149,72 +150,92 @@ static const char *fingerprint_of(lp_findings *f, const lp_note *n)
     return lp_arena_text(&f->arena, text, sizeof text - 1);
 }
 
-static lp_status open_group(lp_findings *f, const lp_note *n, const char *family, uint64_t hash, lp_error *err)
+/* Most findings come without a `what`, many without a place. */
+static const char *keep(lp_findings *f, const char *text)
+{
+    return text[0] == '\0' ? "" : lp_arena_text(&f->arena, text, strlen(text));
+}
+
+static lp_status open_group(lp_findings *f, const lp_note *n, uint32_t family, uint32_t name, uint64_t hash,
+                            lp_error *err)
 {
     if (!lp_grow(f->alloc, (void **)&f->item, &f->capacity, f->count + 1, sizeof *f->item))
         return lp_fail_memory(err);
     lp_finding_group *g = &f->item[f->count];
-    *g = (lp_finding_group){.hash = hash, .born = f->count, .number = n->rule};
-    g->what = lp_arena_text(&f->arena, n->what, strlen(n->what));
+    *g = (lp_finding_group){.hash = hash, .family = family, .witness = name, .born = f->count, .number = n->rule};
+    g->what = keep(f, n->what);
     lp_finding *x = &g->finding;
     x->rule = lp_rule_at((int)n->rule);
     x->level = x->rule->level;
-    x->family = lp_arena_text(&f->arena, family, strlen(family));
-    x->tensor = lp_arena_text(&f->arena, n->tensor, strlen(n->tensor));
+    x->family = f->names.text[family];
+    x->members = 1;
+    x->tensor = f->names.text[name];
     x->rank = n->rank;
     x->byte_lo = n->byte_lo;
     x->byte_hi = n->byte_hi;
-    x->file = lp_arena_text(&f->arena, n->file, strlen(n->file));
+    x->file = keep(f, n->file);
     x->line = n->line;
     x->text = x->hint = "";
     x->fingerprint = fingerprint_of(f, n);
-    if (g->what == NULL || x->family == NULL || x->tensor == NULL || x->file == NULL || x->fingerprint == NULL)
+    if (g->what == NULL || x->file == NULL || x->fingerprint == NULL)
         return lp_fail_memory(err);
     f->count++;
     return LP_OK;
 }
 
-static bool says(const lp_finding_group *g, const lp_note *n, const char *family, uint64_t hash)
+static bool says(const lp_finding_group *g, const lp_note *n, uint32_t family, uint64_t hash)
 {
-    return g->hash == hash && g->number == n->rule && g->finding.line == n->line && strcmp(g->what, n->what) == 0 &&
-           strcmp(g->finding.family, family) == 0 && strcmp(g->finding.file, n->file) == 0;
+    return g->hash == hash && g->number == n->rule && g->family == family && g->finding.line == n->line &&
+           strcmp(g->what, n->what) == 0 && strcmp(g->finding.file, n->file) == 0;
+}
+
+/* The numbers of a tensor and of its family. */
+static bool number_tensor(lp_findings *f, const char *tensor, int64_t *family, int64_t *name)
+{
+    char template[TEMPLATE_MAX];
+    const size_t length = lp_family_template(tensor, template, sizeof template);
+    *name = lp_strings_add(&f->names, tensor, strlen(tensor));
+    *family = *name;
+    if (*name >= 0 && strcmp(template, tensor) != 0)
+        *family = lp_strings_add(&f->names, template, length < sizeof template ? length : sizeof template - 1);
+    const int64_t known = f->fate_capacity;
+    if (*family < 0 || !lp_grow(f->alloc, (void **)&f->fate, &f->fate_capacity, f->names.count, 1))
+        return false;
+    if (f->fate_capacity > known)
+        memset(f->fate + known, 0, (size_t)(f->fate_capacity - known));
+    return true;
 }
 
 lp_status lp_findings_note(lp_findings *f, const lp_note *note, bool *is_first, lp_error *err)
 {
-    char family[TEMPLATE_MAX];
     lp_note n = *note;
     n.what = n.what != NULL ? n.what : "";
     n.file = n.file != NULL ? n.file : "";
-    const size_t length = lp_family_template(n.tensor, family, sizeof family);
-    const size_t bytes = length < sizeof family ? length : sizeof family - 1;
-    const uint64_t hash = mix(lp_table_hash(family, bytes) ^ mix(lp_table_hash(n.what, strlen(n.what))) ^
-                              mix(lp_table_hash(n.file, strlen(n.file)) + (uint64_t)n.line * 64 + (uint64_t)n.rule));
     *is_first = false;
     if (!is_chosen(f, n.tensor))
         return LP_OK;
+    int64_t family, name;
+    if (!number_tensor(f, n.tensor, &family, &name))
+        return lp_fail_memory(err);
+    f->fate[name] |= fate_of(n.rule);
     if ((f->count + 1) * 2 > f->table_size && !grow_table(f))
         return lp_fail_memory(err);
+    const uint64_t hash = mix(f->names.hash[family] ^ mix(lp_table_hash(n.what, strlen(n.what))) ^
+                              mix(lp_table_hash(n.file, strlen(n.file)) + (uint64_t)n.line * 64 + (uint64_t)n.rule));
     uint64_t at = hash & (uint64_t)(f->table_size - 1);
-    while (f->table[at] != 0 && !says(&f->item[f->table[at] - 1], &n, family, hash))
+    while (f->table[at] != 0 && !says(&f->item[f->table[at] - 1], &n, (uint32_t)family, hash))
         at = (at + 1) & (uint64_t)(f->table_size - 1);
     if (f->table[at] == 0) {
-        LP_TRY(open_group(f, &n, family, hash, err));
+        LP_TRY(open_group(f, &n, (uint32_t)family, (uint32_t)name, hash, err));
         f->table[at] = (uint32_t)f->count;
         *is_first = true;
+        return LP_OK;
     }
     const uint32_t number = f->table[at];
-    const int64_t name = lp_strings_add(&f->names, n.tensor, strlen(n.tensor));
-    if (name < 0)
-        return lp_fail_memory(err);
-    const int64_t known = f->fate_capacity;
-    if (!lp_grow(f->alloc, (void **)&f->fate, &f->fate_capacity, name + 1, 1))
-        return lp_fail_memory(err);
-    if (f->fate_capacity > known)
-        memset(f->fate + known, 0, (size_t)(f->fate_capacity - known));
-    f->fate[name] |= fate_of(n.rule);
+    lp_finding_group *g = &f->item[number - 1];
     bool failed = false;
-    f->item[number - 1].finding.members += is_new_member(f, (uint64_t)number << 32 | (uint64_t)name, &failed);
+    if (g->witness != (uint32_t)name)
+        g->finding.members += is_new_member(f, (uint64_t)number << 32 | (uint64_t)name, &failed);
     return failed ? lp_fail_memory(err) : LP_OK;
 }
 
@@ -253,6 +274,16 @@ int64_t lp_findings_count(const lp_findings *f)
 const lp_finding *lp_findings_at(const lp_findings *f, int64_t index)
 {
     return index >= 0 && index < f->count ? &f->item[index].finding : NULL;
+}
+
+int64_t lp_findings_family(const lp_findings *f, int64_t index)
+{
+    return f->item[index].family;
+}
+
+int64_t lp_findings_families(const lp_findings *f)
+{
+    return f->names.count;
 }
 
 lp_level lp_findings_worst(const lp_findings *f)

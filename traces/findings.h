@@ -89,6 +89,10 @@ lp_status lp_findings_seal(lp_findings *f, const lp_tally *tally, lp_error *err)
 /* Another level for a rule; sorts and sums up again. */
 lp_status lp_findings_set_level(lp_findings *f, const lp_rule *rule, lp_level level, lp_error *err);
 
+/* The number of the family of the finding at `index`, which exists; and what all these numbers are less than. */
+int64_t lp_findings_family(const lp_findings *f, int64_t index);
+int64_t lp_findings_families(const lp_findings *f);
+
 /* What to do instead of an operation that was refused, by its name; or "". */
 const char *lp_refusal_hint(const char *operation);
 

@@ -13,7 +13,8 @@ typedef struct lp_finding_group {
     lp_finding finding;
     const char *what;
     uint64_t hash;
-    int64_t born; /* place before sorting */
+    uint32_t family, witness; /* numbers of the family and of its first member in lp_findings.names */
+    int64_t born;             /* place before sorting */
     lp_rule_number number;
 } lp_finding_group;
 
@@ -24,10 +25,10 @@ struct lp_findings {
     int64_t count, capacity;
     uint32_t *table; /* index + 1, open addressing; free once sealed */
     int64_t table_size;
-    lp_strings names; /* tensors */
-    uint8_t *fate;    /* per tensor */
+    lp_strings names; /* tensors, and families where they are called otherwise */
+    uint8_t *fate;    /* per name */
     int64_t fate_capacity;
-    uint64_t *member; /* (group + 1) << 32 | tensor, open addressing: tensors that are counted already */
+    uint64_t *member; /* (group + 1) << 32 | tensor, open addressing: tensors that are counted, but for witnesses */
     int64_t member_count, member_size;
     lp_tally tally;
     const char *only;      /* glob of the tensors that are judged; NULL: all */

@@ -44,19 +44,21 @@ static int64_t members_with(const lp_findings *f, uint8_t fate)
     return n;
 }
 
-/* Distinct families among findings of at least one level; groups are sorted, so equal families of one rule meet. */
-static int64_t families_of(lp_findings *f, bool worse, bool *failed)
+/* Distinct families among the findings that are worse, or better; -1 when out of memory. */
+static int64_t families_of(const lp_findings *f, bool worse)
 {
-    lp_strings seen;
-    lp_strings_init(&seen, f->alloc);
-    for (int64_t i = 0; i < counting(f) && !*failed; i++) {
-        const lp_finding *x = &f->item[i].finding;
-        const bool counts = worse ? x->level > LP_ALLOW : f->item[i].number == LP_RULE_REFUSAL_BECAME_COPY;
-        if (counts && lp_strings_add(&seen, x->family, strlen(x->family)) < 0)
-            *failed = true;
+    const int64_t judged = counting(f);
+    int64_t count = 0;
+    bool *seen = lp_allocate_zero(f->alloc, (size_t)f->names.count * sizeof *seen);
+    if (seen == NULL)
+        return -1;
+    for (int64_t i = 0; i < judged; i++) {
+        const lp_finding_group *g = &f->item[i];
+        const bool counts = worse ? g->finding.level > LP_ALLOW : g->number == LP_RULE_REFUSAL_BECAME_COPY;
+        count += counts && !seen[g->family];
+        seen[g->family] |= counts;
     }
-    const int64_t count = seen.count;
-    lp_strings_free(&seen);
+    lp_release(f->alloc, seen);
     return count;
 }
 
@@ -72,9 +74,10 @@ static char *nothing_selected(lp_findings *f)
 
 static char *check_summary(lp_findings *f)
 {
+    const int64_t judged = counting(f);
     int64_t denied = 0, warned = 0;
     char derives[32];
-    for (int64_t i = 0; i < counting(f); i++) {
+    for (int64_t i = 0; i < judged; i++) {
         denied += f->item[i].finding.level == LP_DENY;
         warned += f->item[i].finding.level == LP_WARN;
     }
@@ -99,9 +102,8 @@ static char *check_summary(lp_findings *f)
 
 static char *diff_summary(lp_findings *f)
 {
-    bool failed = false;
-    const int64_t worse = families_of(f, true, &failed), better = families_of(f, false, &failed);
-    if (failed)
+    const int64_t worse = families_of(f, true), better = families_of(f, false);
+    if (worse < 0 || better < 0)
         return NULL;
     if (f->count == 0 && (f->only != NULL || f->has_only_names) && f->tally.changed_scopes > 0)
         return nothing_selected(f);

@@ -17,23 +17,26 @@ static int by_family(const void *pa, const void *pb)
 findings_place *findings_arrange(const findings_run *run, bool all, int64_t *count)
 {
     const lp_findings *f = run->findings;
-    lp_strings families;
+    const int64_t families = lp_findings_families(f);
+    int64_t *place = lp_allocate(NULL, (size_t)families * sizeof *place); /* of a family among those shown; -1: none */
     findings_place *list = lp_allocate(NULL, (size_t)lp_findings_count(f) * sizeof *list);
-    lp_strings_init(&families, NULL);
+    int64_t places = 0;
     *count = 0;
-    for (int64_t i = 0; list != NULL && i < lp_findings_count(f); i++) {
-        const lp_finding *x = lp_findings_at(f, i);
-        if (!all && !findings_is_shown(run, x))
+    for (int64_t i = 0; place != NULL && i < families; i++)
+        place[i] = -1;
+    for (int64_t i = 0; place != NULL && list != NULL && i < lp_findings_count(f); i++) {
+        if (!all && !findings_is_shown(run, lp_findings_at(f, i)))
             continue;
-        const int64_t family = lp_strings_add(&families, x->family, strlen(x->family));
-        if (family < 0) {
-            lp_release(NULL, list);
-            list = NULL;
-            break;
-        }
-        list[(*count)++] = (findings_place){family, i};
+        const int64_t family = lp_findings_family(f, i);
+        if (place[family] < 0)
+            place[family] = places++;
+        list[(*count)++] = (findings_place){place[family], i};
     }
-    lp_strings_free(&families);
+    if (place == NULL) {
+        lp_release(NULL, list);
+        list = NULL;
+    }
+    lp_release(NULL, place);
     if (list != NULL)
         qsort(list, (size_t)*count, sizeof *list, by_family);
     return list;

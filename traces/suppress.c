@@ -123,32 +123,44 @@ static const lp_suppression *match(lp_suppressions *s, const lp_rule *rule, cons
     return first;
 }
 
+/* What the members of a finding come to: one that nothing matches leaves it open. */
+typedef struct lp_verdict {
+    bool is_open;
+    const char *reason; /* the first in order of those that matched */
+} lp_verdict;
+
+static void judge(lp_suppressions *s, const lp_rule *rule, const char *tensor, lp_verdict *v)
+{
+    const lp_suppression *x = match(s, rule, tensor);
+    v->is_open = v->is_open || x == NULL;
+    if (x != NULL && (v->reason == NULL || strcmp(x->reason, v->reason) < 0))
+        v->reason = x->reason;
+}
+
 lp_status lp_findings_suppress(lp_findings *f, lp_suppressions *s, lp_error *err)
 {
-    bool *is_open = lp_allocate_zero(f->alloc, (size_t)f->count * sizeof *is_open);
-    const char **reason = lp_allocate_zero(f->alloc, (size_t)f->count * sizeof *reason);
+    lp_verdict *verdict = lp_allocate_zero(f->alloc, (size_t)f->count * sizeof *verdict);
     int64_t *at = lp_allocate_zero(f->alloc, (size_t)f->count * sizeof *at);
     lp_status status = LP_OK;
-    if (is_open == NULL || reason == NULL || at == NULL) {
+    if (verdict == NULL || at == NULL) {
         status = lp_fail_memory(err);
         goto free_lists;
     }
-    /* Members carry the number that their group had before it was sorted. */
-    for (int64_t i = 0; i < f->count; i++)
+    /* Members carry the number that their group had before it was sorted; the witness is not among them. */
+    for (int64_t i = 0; i < f->count; i++) {
         at[f->item[i].born] = i;
+        judge(s, f->item[i].finding.rule, f->item[i].finding.tensor, &verdict[i]);
+    }
     for (int64_t i = 0; i < f->member_size; i++) {
         if (f->member[i] == 0)
             continue;
         const int64_t group = at[(f->member[i] >> 32) - 1];
-        const lp_suppression *x = match(s, f->item[group].finding.rule, f->names.text[(uint32_t)f->member[i]]);
-        is_open[group] = is_open[group] || x == NULL;
-        if (x != NULL && (reason[group] == NULL || strcmp(x->reason, reason[group]) < 0))
-            reason[group] = x->reason;
+        judge(s, f->item[group].finding.rule, f->names.text[(uint32_t)f->member[i]], &verdict[group]);
     }
     for (int64_t i = 0; status == LP_OK && i < f->count; i++) {
-        if (is_open[i] || reason[i] == NULL)
+        if (verdict[i].is_open || verdict[i].reason == NULL)
             continue;
-        f->item[i].finding.suppressed = lp_arena_text(&f->arena, reason[i], strlen(reason[i]));
+        f->item[i].finding.suppressed = lp_arena_text(&f->arena, verdict[i].reason, strlen(verdict[i].reason));
         if (f->item[i].finding.suppressed == NULL)
             status = lp_fail_memory(err);
     }
@@ -157,7 +169,6 @@ lp_status lp_findings_suppress(lp_findings *f, lp_suppressions *s, lp_error *err
 
 free_lists:
     lp_release(f->alloc, at);
-    lp_release(f->alloc, reason);
-    lp_release(f->alloc, is_open);
+    lp_release(f->alloc, verdict);
     return status;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Globs, suppression files and settings: what they take, what they refuse by line, and what is silenced. */
 #include "findings_testing.h"
+#include "growth_testing.h"
 #include "traces/glob.h"
 #include "traces/settings.h"
 #include "traces/suppress.h"
@@ -147,6 +148,11 @@ static void a_family_is_silenced_as_a_whole_or_not_at_all(void **unused)
     assert_false(part.item[1].is_used);
     assert_string_equal(lp_findings_summary(f), "2 denied, 0 warnings: dest_uncovered in head (1 tensor), ...");
 
+    lp_suppressions witness = parse("dest_uncovered layers.0.* the other of two\n");
+    assert_ok(lp_findings_suppress(f, &witness, ERR));
+    assert_null(finding_of(f, "dest_uncovered", "layers.*.w")->suppressed);
+    assert_true(witness.item[0].is_used);
+
     lp_suppressions both = parse("dest_uncovered layers.1.* the first\ndest_uncovered layers.0.* another\n");
     assert_ok(lp_findings_suppress(f, &both, ERR));
     assert_string_equal(finding_of(f, "dest_uncovered", "layers.*.w")->suppressed, "another");
@@ -160,10 +166,60 @@ static void a_family_is_silenced_as_a_whole_or_not_at_all(void **unused)
     assert_int_equal(lp_findings_worst(f), LP_ALLOW);
     assert_string_equal(lp_findings_summary(f), "nothing denied, nothing to warn of; 2 findings suppressed");
     lp_suppressions_free(&part);
+    lp_suppressions_free(&witness);
     lp_suppressions_free(&both);
     lp_suppressions_free(&all);
     lp_findings_free(f);
     lp_trace_close(t);
+}
+
+/* Ranks say the same of the same tensors, the witness among them. */
+static void a_tensor_counts_once_in_a_finding(void **unused)
+{
+    (void)unused;
+    static const char *const tensors[] = {"a.0", "a.1", "a.0", "a.1", "a.2", "a.0", "a.2"};
+    static const int64_t members[] = {1, 2, 2, 2, 3, 3, 3};
+    lp_findings *f;
+    assert_ok(lp_findings_new(&f, lp_alloc_default(), ERR));
+    for (int i = 0; i < 7; i++) {
+        bool is_first;
+        const lp_note note = {.rule = LP_RULE_DEST_VANISHED, .tensor = tensors[i], .rank = i};
+        assert_ok(lp_findings_note(f, &note, &is_first, ERR));
+        assert_int_equal(is_first, i == 0);
+        assert_int_equal(lp_findings_count(f), 1);
+        assert_int_equal(lp_findings_at(f, 0)->members, members[i]);
+    }
+    lp_findings_free(f);
+}
+
+/* Processor time of telling suppressed findings apart from as many that stay. */
+static double seconds_to_silence_half(int n)
+{
+    lp_findings *f;
+    lp_suppressions half = parse("dest_vanished gone-* as was agreed\n");
+    assert_ok(lp_findings_new(&f, lp_alloc_default(), ERR));
+    for (int i = 0; i < n; i++) {
+        bool is_first;
+        char name[32];
+        snprintf(name, sizeof name, "%s-%d", i % 2 == 0 ? "gone" : "lost", i);
+        const lp_note note = {.rule = LP_RULE_DEST_VANISHED, .tensor = name, .rank = -1};
+        assert_ok(lp_findings_note(f, &note, &is_first, ERR));
+    }
+    assert_ok(lp_findings_seal(f, &(lp_tally){.of_diff = true, .changed_scopes = 1}, ERR));
+    const double started = processor_seconds();
+    assert_ok(lp_findings_suppress(f, &half, ERR));
+    const double seconds = processor_seconds() - started;
+    assert_null(lp_findings_at(f, n / 2 - 1)->suppressed);
+    assert_string_equal(lp_findings_at(f, n / 2)->suppressed, "as was agreed");
+    lp_findings_free(f);
+    lp_suppressions_free(&half);
+    return seconds;
+}
+
+static void many_may_be_silenced(void **unused)
+{
+    (void)unused;
+    assert_grows_linearly(seconds_to_silence_half, 4000);
 }
 
 static void fingerprints_know_rule_witness_and_map(void **unused)
@@ -202,7 +258,7 @@ static void silencing_may_run_out_of_memory(void **unused)
         faults.fail_at = 0;
         assert_true(status == LP_OK || err.code == LP_E_MEMORY);
         done = status == LP_OK;
-        assert_true(!done || n > 3);
+        assert_true(!done || n > 2);
         lp_findings_free(f);
     }
     lp_suppressions_free(&all);
@@ -280,6 +336,8 @@ int main(void)
         cmocka_unit_test(reasons_are_mandatory),
         cmocka_unit_test(there_is_a_limit),
         cmocka_unit_test(a_family_is_silenced_as_a_whole_or_not_at_all),
+        cmocka_unit_test(a_tensor_counts_once_in_a_finding),
+        cmocka_unit_test(many_may_be_silenced),
         cmocka_unit_test(fingerprints_know_rule_witness_and_map),
         cmocka_unit_test(silencing_may_run_out_of_memory),
         cmocka_unit_test(every_allocation_may_fail),
