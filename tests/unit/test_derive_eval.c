@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The arithmetic of derives: each operation, the reduction tree, NaN and zeros, and the ulps of exp and log. */
-#include "replayer/derive_eval.h"
+#include "derive_programs.h"
+
 #include "replayer/own_math.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
 
-#include <cmocka.h>
+#define LP_DERIVE_BARRIER()            ((void)0)
+#define LP_DERIVE_CAST(bits, from, to) (bits)
+#include "replayer/device_derive_run.h"
 
 enum { NODES_MAX = 16 };
 
@@ -237,12 +237,48 @@ static void test_exp_and_log_ulps(void **state)
     assert_true(worst_log < 0.50001);
 }
 
+/* ---- operations that are added ---- */
+
+/* What a new operation of traces/derive_ops.c may lack: its arity where devices look it up, its arithmetic, and a place
+ * among the programs that random tests draw. */
+static void test_no_operation_is_left_out(void **state)
+{
+    enum { OPERATIONS = 1 << 10 };
+    bool is_drawn[OPERATIONS] = {false};
+    (void)state;
+    for (uint64_t seed = 1; seed <= 200; seed++) {
+        derive_program p;
+        uint64_t random = seed;
+        make_program(&p, &random);
+        for (uint32_t n = 0; n < p.derive.nnode; n++)
+            is_drawn[p.node[n].op] = true;
+        free_program(&p);
+    }
+    for (int op = 0; op < OPERATIONS; op++) {
+        if (lp_op_arity((lp_op)op) < 0)
+            continue;
+        const char *const name = lp_op_name((lp_op)op);
+        if (!is_drawn[op])
+            fail_msg("make_program never draws '%s'", name);
+        if (op < LP_OP_ADD || op == LP_OP_ALL_CLOSE)
+            continue;
+        if (lp_derive_arity((unsigned)op) != lp_op_arity((lp_op)op))
+            fail_msg("lp_derive_arity does not know '%s'", name);
+        if (isnan(lp_f32_of_bits(once((lp_op)op, 2, 1, 1))))
+            fail_msg("lp_op_compute does not know '%s'", name);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_elementwise),      cmocka_unit_test(test_reduction_tree),
-        cmocka_unit_test(test_reduction_groups), cmocka_unit_test(test_broadcast_const_and_cast),
-        cmocka_unit_test(test_all_close),        cmocka_unit_test(test_exp_and_log_ulps),
+        cmocka_unit_test(test_elementwise),
+        cmocka_unit_test(test_reduction_tree),
+        cmocka_unit_test(test_reduction_groups),
+        cmocka_unit_test(test_broadcast_const_and_cast),
+        cmocka_unit_test(test_all_close),
+        cmocka_unit_test(test_exp_and_log_ulps),
+        cmocka_unit_test(test_no_operation_is_left_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
