@@ -7,7 +7,7 @@ import ctypes as c
 import dataclasses
 import os
 from array import array
-from typing import Iterable, Mapping
+from typing import Iterable, Iterator, Mapping
 
 import torch
 
@@ -42,23 +42,27 @@ class Report:
     device_staging_peak_bytes: int
 
 
-def named_tensors(destinations) -> dict[str, torch.Tensor]:
-    """Parameters, buffers and plain attributes of modules by name; what record() calls them."""
-    found: dict[str, torch.Tensor] = {}
+def _held(destinations) -> Iterator[tuple[str, Mapping, str]]:
+    """Parameters, buffers and plain attributes of modules: their names, and the table and key that hold each."""
     for name, value in ({"": destinations} if isinstance(destinations, torch.nn.Module) else destinations).items():
         if isinstance(value, torch.Tensor):
-            found.update(plain(name, value))
+            yield name, destinations, name
             continue
         prefix = name + "." if name else ""
         for path, part in value.named_modules(remove_duplicate=False):
             here = prefix + (path + "." if path else "")
-            for key, tensor in vars(part).items():
-                if isinstance(tensor, torch.Tensor):
-                    found.update(plain(here + key, tensor))
-            for key, tensor in (*part._buffers.items(), *part._parameters.items()):
-                if tensor is not None:
-                    found.update(plain(here + key, tensor))
-    return found
+            for table in (vars(part), part._buffers, part._parameters):
+                yield from ((here + key, table, key) for key, x in table.items() if isinstance(x, torch.Tensor))
+
+
+def named_tensors(destinations) -> dict[str, torch.Tensor]:
+    """Parameters, buffers and plain attributes of modules by name; what record() calls them."""
+    return {name: tensor for at, table, key in _held(destinations) for name, tensor in plain(at, table[key])}
+
+
+def _place(tensor: torch.Tensor) -> tuple:
+    """What a write into it depends on."""
+    return tensor.data_ptr(), tensor.stride(), tensor.shape, tensor.dtype
 
 
 def _memory(device: torch.device) -> int:
@@ -95,7 +99,13 @@ class Plan:
         self._plan = c.c_void_p()
         self._trace = trace
         wanted = {row["name"] for row in trace.query("SELECT DISTINCT name FROM v_destinations")}
-        self._tensors = {name: t for name, t in named_tensors(destinations).items() if name in wanted}
+        self._tensors: dict[str, torch.Tensor] = {}
+        self._places: list[tuple] = []  # where each hangs, what hung there, and its parts with their places
+        for at, table, key in _held(destinations):
+            parts = {name: tensor for name, tensor in plain(at, table[key]) if name in wanted}
+            self._tensors.update(parts)
+            if parts:
+                self._places.append((at, table, key, table[key], parts))
         self.device = device_of(self._tensors) if device is None else device
         rows = (DestinationMemory * max(len(self._tensors), 1))()
         keep = []
@@ -104,6 +114,9 @@ class Plan:
                 tensor = tensor.detach()
                 if tensor.dtype not in NUMBER:
                     raise LoadplanError(f"destination '{name}' is {tensor.dtype}", "LP_E_UNSUPPORTED")
+                if tensor.is_neg() or tensor.is_conj():
+                    raise LoadplanError(f"destination '{name}' stands for other values than its memory has",
+                                        "LP_E_UNSUPPORTED")
                 item, storage = tensor.dtype.itemsize, raw_storage(tensor)
                 form = _longs(tensor.shape), _longs(step * item for step in tensor.stride()), name.encode()
                 keep.append(form)
@@ -115,10 +128,27 @@ class Plan:
                               device=f"cuda:{self.device.index or 0}".encode() if self.device.type == "cuda" else None)
         check(lib.lp_bind, c.byref(self._plan), trace._handle, c.byref(scope_of(**scope)) if scope else None, rows,
               len(self._tensors), c.byref(options))
+        with torch._C.DisableTorchFunctionSubclass():
+            self._places = [(at, table, key, tensor, {name: _place(part) for name, part in parts.items()})
+                            for at, table, key, tensor, parts in self._places]
 
     @property
     def trace(self) -> Trace:
         return self._trace
+
+    def check_places(self) -> None:
+        """LoadplanError (LP_E_MISMATCH) when a destination is not where it was bound, or not in that form: a parameter that
+        was replaced, moved, freed or transposed since. Every session, and every epoch of a receiver, begins with it."""
+        with torch._C.DisableTorchFunctionSubclass():
+            for at, table, key, tensor, places in self._places:
+                now = table.get(key)
+                if now is tensor and len(places) == 1 and _place(now) == places.get(at):
+                    continue
+                parts = dict(plain(at, now)) if isinstance(now, torch.Tensor) else {}
+                for name, place in places.items():
+                    if name not in parts or _place(parts[name]) != place:
+                        raise LoadplanError(f"'{name}' is not where the plan was bound to it: it was replaced, moved or took "
+                                            "another form; bind a new Plan", "LP_E_MISMATCH")
 
     def session(self, mode: str = "direct", **options) -> "Session":
         return Session(self, mode=mode, **options)
@@ -145,8 +175,6 @@ class Bundle:
         self.tensors: list[torch.Tensor] = []
         self.handles = array("I")
         for name, tensor in weights.items() if isinstance(weights, Mapping) else weights:
-            with torch._C.DisableTorchFunctionSubclass():
-                tensor = tensor.detach()
             if name not in catalogue:
                 raise LoadplanError(f"no checkpoint tensor '{name}'", "LP_E_UNKNOWN_NAME")
             dtype, shape = catalogue[name]
@@ -154,18 +182,26 @@ class Bundle:
             form = (DTYPES[number - 1] if number else str(tensor.dtype), str(list(tensor.shape)).replace(" ", ""))
             if form != (dtype, shape.replace(" ", "")):
                 raise LoadplanError(f"'{name}' is {form[0]} {form[1]}, the plan knows it as {dtype} {shape}", "LP_E_MISMATCH")
-            if not tensor.is_contiguous():
-                raise LoadplanError(f"'{name}' is not contiguous", "LP_E_UNSUPPORTED")
+            if not tensor.is_contiguous() or tensor.is_neg() or tensor.is_conj():
+                raise LoadplanError(f"'{name}' is not contiguous, or negated or conjugated when it is read", "LP_E_UNSUPPORTED")
             self.names.append(name)
             self.tensors.append(tensor)
             self.handles.append(lib.lp_plan_handle(plan._plan, name.encode()))
+        self._sizes = [tensor.size() for tensor in self.tensors]
+        self._pointers = array("Q", [tensor.data_ptr() for tensor in self.tensors])
         self.device = device_of(dict(zip(self.names, self.tensors)))
         if self.device.type != "cpu" and self.device != plan.device:
             raise LoadplanError(f"the bundle is on {self.device}, the plan on {plan.device}", "LP_E_UNSUPPORTED")
 
     def pointers(self) -> array:
-        """Where the tensors are now."""
-        return array("Q", [tensor.data_ptr() for tensor in self.tensors])
+        """Where the tensors are now. One may have been given other memory, of the same form."""
+        now = array("Q", [tensor.data_ptr() for tensor in self.tensors])
+        if now != self._pointers:
+            for name, tensor, size in zip(self.names, self.tensors, self._sizes):
+                if tensor.size() != size or not tensor.is_contiguous():
+                    raise LoadplanError(f"'{name}' has another form than when the bundle was made", "LP_E_MISMATCH")
+            self._pointers = now
+        return now
 
 
 class Session:
@@ -190,6 +226,8 @@ class Session:
         self.plan = trace if isinstance(trace, Plan) else Plan(trace, destinations, **scope)
         if mode not in _MODES:
             raise ValueError(f"there is no mode {mode!r}: cold, direct or layerwise")
+        if self.plan is trace:
+            self.plan.check_places()
         names = [name.encode() for name in subset] if subset is not None else []
         self._on_device = self.plan.device.type == "cuda"
         if stream is None and self._on_device:
@@ -207,7 +245,10 @@ class Session:
         """A whole checkpoint tensor of any strides, on the CPU or on the plan's device (from elsewhere it is copied). It may
         be reused at once; where the plan is on a device, when the session has finished: until then it is kept alive."""
         with torch._C.DisableTorchFunctionSubclass():
-            tensor = tensor.detach()
+            tensor = tensor.detach().resolve_conj().resolve_neg()
+            if tensor.device.type not in ("cpu", "cuda") or tensor.layout is not torch.strided:
+                raise LoadplanError(f"'{name}' is pushed from {tensor.device} as {tensor.layout}: it has no bytes to copy",
+                                    "LP_E_UNSUPPORTED")
             if tensor.device.type != "cpu" and tensor.device != self.plan.device:
                 tensor = tensor.to(self.plan.device)
             dtype, shape, item = NUMBER.get(tensor.dtype, 0), list(tensor.shape), tensor.dtype.itemsize

@@ -20,6 +20,7 @@ from typing import Iterable, Mapping
 
 import torch
 
+from ._forms import torch_form
 from ._library import Error, LoadplanError, P, RawReport, SessionOptions, check, lib
 from ._session import Plan
 from ._trace import Trace
@@ -146,6 +147,12 @@ class _Rank:
             self.close()
 
 
+def _bytes_of(name: str, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    if name not in tensors:
+        raise LoadplanError(f"'{name}' is not among the weights", "LP_E_UNKNOWN_NAME")
+    return tensors[name].detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
+
+
 class Sender(_Rank):
     """A rank that has every checkpoint tensor whole, on the CPU or on a device, or what a plan of its own trace put into
     its live tensors. Sender 0 is where all meet."""
@@ -159,16 +166,26 @@ class Sender(_Rank):
                          mode=_MODES[mode], bucket=bucket,
                          content_id=content_id)
         catalogue = lib.lp_trace_checkpoint(trace._handle)
-        self._names = [lib.lp_checkpoint_at(catalogue, i).contents.name.decode()
-                       for i in range(lib.lp_checkpoint_count(catalogue))]
+        self._catalogue = [lib.lp_checkpoint_at(catalogue, i).contents for i in range(lib.lp_checkpoint_count(catalogue))]
 
     def close(self) -> None:
         lib.lp_sync_source_close(c.byref(self._source))
         self._plan = None
         super().close()
 
+    def _judge(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Whether the tensors are what the checkpoint has under their names."""
+        for row in self._catalogue:
+            name = row.name.decode()
+            if name in tensors:
+                tensor, (dtype, shape) = tensors[name], torch_form(row)
+                if (tensor.dtype, list(tensor.shape)) != (dtype, shape):
+                    raise LoadplanError(f"'{name}' is sent as {tensor.dtype} {list(tensor.shape)}, the trace knows it as "
+                                        f"{dtype} {shape}", "LP_E_MISMATCH")
+
     def _send_plan(self, plan: Plan, epoch: int) -> Report:
         raw = RawSyncReport()
+        plan.check_places()
         if self._plan is not plan:  # how its frames are packed is kept from epoch to epoch
             lib.lp_sync_source_close(c.byref(self._source))
             self._plan = None
@@ -189,17 +206,14 @@ class Sender(_Rank):
         flat: dict[int, torch.Tensor] = {}
         problem: list[BaseException] = []
 
-        def bytes_of(number: int) -> torch.Tensor:
-            if number not in flat:
-                name = self._names[number]
-                if name not in tensors:
-                    raise LoadplanError(f"'{name}' is not among the weights", "LP_E_UNKNOWN_NAME")
-                flat[number] = tensors[name].detach().contiguous().reshape(-1).view(torch.uint8)
-            return flat[number]
-
         def read(_, number, lo, run, stride, count, out, error):
             try:
-                part = torch.as_strided(bytes_of(number), (count, run), (stride if count > 1 else run, 1), lo)
+                if not flat:  # before the first byte of the epoch moves
+                    self._judge(tensors)
+                if number not in flat:
+                    flat[number] = _bytes_of(self._catalogue[number].name.decode(), tensors)
+                part = flat[number]
+                part = torch.as_strided(part, (count, run), (stride if count > 1 else run, 1), part.storage_offset() + lo)
                 part = part.contiguous().cpu()
                 c.memmove(out, part.data_ptr(), count * run)
                 return 0
@@ -231,5 +245,6 @@ class Receiver(_Rank):
     def receive(self, mode: str = "direct", *, epoch: int = 0, allow_fallbacks: bool = False) -> Report:
         """One epoch: returns when every rank of all servers has it, else raises and the tensors hold nothing whole."""
         options, raw = SessionOptions(mode=_LOADS[mode], allow_fallbacks=allow_fallbacks), RawSyncReport()
+        self._bound.check_places()
         check(lib.lp_sync_recv, self._sync, self._bound._plan, c.byref(options), epoch, c.byref(raw))
         return _report(raw)

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors that are not where, or not what, a loader thinks: each is loaded rightly, or refused by its name before a byte moves."""
+import contextlib
+import os
+import socket
+import tempfile
+import threading
+import unittest
+
+import torch
+from safetensors.torch import save_file
+
+import loadplan
+from loadplan import distributed
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.zeros(4, 4), requires_grad=False)
+        self.v = torch.nn.Parameter(torch.zeros(4, 4), requires_grad=False)
+
+    def load_weights(self, weights):
+        for name, tensor in weights:
+            getattr(self, name).data.copy_(tensor)
+
+
+class Case(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        path = os.path.join(cls.folder.name, "model.safetensors")
+        generator = torch.Generator().manual_seed(3)
+        cls.weights = {name: torch.randn(4, 4, generator=generator) for name in "vw"}
+        save_file(cls.weights, path)
+        model = Model()
+        cls.trace = loadplan.record(model.load_weights, path, model)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    @contextlib.contextmanager
+    def refuses(self, status, text):
+        with self.assertRaises(loadplan.LoadplanError) as caught:
+            yield
+        self.assertEqual(caught.exception.status, status)
+        self.assertIn(text, str(caught.exception))
+
+
+def transposed(model):
+    model.w.data = model.w.data.t()
+
+
+def freed(model):
+    model.w.untyped_storage().resize_(0)
+
+
+def in_other_memory(model):
+    model.w.data = torch.zeros(4, 4)
+
+
+def another_parameter(model):
+    model.w = torch.nn.Parameter(torch.zeros(4, 4), requires_grad=False)
+
+
+def deleted(model):
+    del model.w
+
+
+def of_another_dtype(model):
+    model.w = torch.nn.Parameter(torch.zeros(4, 4, dtype=torch.bfloat16), requires_grad=False)
+
+
+class Destinations(Case):
+    def test_a_parameter_that_moved_is_not_loaded_where_it_was(self):
+        """Processing after a load, sleep, offloading: a plan that is used again would fill memory that nobody reads."""
+        for change in (transposed, freed, in_other_memory, another_parameter, deleted, of_another_dtype):
+            with self.subTest(change.__name__):
+                model = Model()
+                plan = loadplan.Plan(self.trace, model)
+                old = model.w.data if change is not freed else None
+                change(model)
+                with self.refuses("LP_E_MISMATCH", "'w' is not where the plan was bound to it"):
+                    plan.session("direct")
+                self.assertTrue(old is None or not old.any())
+
+    def test_the_same_memory_in_a_new_parameter_is_the_same_place(self):
+        model = Model()
+        plan = loadplan.Plan(self.trace, model)
+        model.w = torch.nn.Parameter(model.w.data, requires_grad=False)
+        with plan.session("direct") as session:
+            for name, tensor in self.weights.items():
+                session.push(name, tensor)
+        self.assertTrue(torch.equal(model.w, self.weights["w"]))
+
+    def test_an_entry_of_a_dict_is_replaced(self):
+        live = {name: torch.zeros(4, 4) for name in "vw"}
+        plan = loadplan.Plan(self.trace, live)
+        live["v"] = torch.zeros(4, 4)
+        with self.refuses("LP_E_MISMATCH", "'v' is not where"):
+            plan.session("direct")
+
+    def test_a_destination_that_negates_is_refused(self):
+        with self.refuses("LP_E_UNSUPPORTED", "destination 'w' stands for other values"):
+            loadplan.Plan(self.trace, {"v": torch.zeros(4, 4), "w": torch._neg_view(torch.zeros(4, 4))})
+
+
+class Pushes(Case):
+    def push(self, tensor):
+        live = {name: torch.zeros(4, 4) for name in "vw"}
+        with loadplan.Session(self.trace, live, "direct") as session:
+            session.push("v", self.weights["v"])
+            session.push("w", tensor)
+        return live["w"]
+
+    def test_what_a_tensor_stands_for_arrives(self):
+        """Strides [vllm 57130], lazy negation, NaN payloads and zeros with a sign."""
+        whole = torch.arange(64.0).reshape(8, 8)
+        bits = torch.tensor([0x7FC00001, 0x7F800001, -(1 << 31), -1], dtype=torch.int32).view(torch.float32)
+        for name, tensor in {"steps": whole[::2, 1::2], "turned": whole[:4, 2:6].t(), "one number": torch.ones(()).expand(4, 4),
+                             "a row": whole[:1, :4].expand(4, 4), "imaginary part": torch.complex(whole, whole).conj().imag[:4, :4],
+                             "negated": torch._neg_view(self.weights["w"]), "bits": bits.expand(4, 4),
+                             "a parameter": torch.nn.Parameter(whole[4:, 4:])}.items():
+            with self.subTest(name):
+                arrived = self.push(tensor).view(torch.int32)
+                self.assertTrue(torch.equal(arrived, tensor.detach().clone().contiguous().view(torch.int32)))
+
+    def test_what_is_not_that_tensor_is_refused(self):
+        w = self.weights["w"]
+        empty = w.clone()
+        empty.untyped_storage().resize_(0)
+        for name, tensor, status, text in (
+                ("dtype", w.bfloat16(), "LP_E_MISMATCH", "'w' is pushed as BF16 [4, 4], the plan knows it as F32 [4, 4]"),
+                ("shape", w.reshape(2, 8), "LP_E_MISMATCH", "'w' is pushed as F32 [2, 8]"),
+                ("meta", w.to("meta"), "LP_E_UNSUPPORTED", "'w' is pushed from meta"),
+                ("sparse", w.to_sparse(), "LP_E_UNSUPPORTED", "as torch.sparse_coo"),
+                ("freed", empty, "LP_E_ARGUMENT", "'w' is pushed without data"),
+                ("zero", torch._efficientzerotensor((4, 4)), "LP_E_ARGUMENT", "'w' is pushed without data")):
+            with self.subTest(name), self.refuses(status, text):
+                self.push(tensor)
+
+    def test_a_bundle_follows_its_parameters(self):
+        """An optimiser, or an offloading trainer, gives a parameter other memory: the old one would be sent for ever."""
+        live = {name: torch.zeros(4, 4) for name in "vw"}
+        plan = loadplan.Plan(self.trace, live)
+        trained = {name: torch.nn.Parameter(t.clone(), requires_grad=False) for name, t in self.weights.items()}
+        bundle = plan.bundle(trained)
+        trained["w"].data = torch.full((4, 4), 7.0)
+        with plan.session("direct") as session:
+            session.push_many(bundle)
+        self.assertTrue(torch.equal(live["w"], trained["w"]))
+        for form in (torch.zeros(4, 8)[:, :4], torch.zeros(2, 4)):
+            trained["w"].data = form
+            with self.refuses("LP_E_MISMATCH", "'w' has another form"):
+                bundle.pointers()
+        with self.refuses("LP_E_UNSUPPORTED", "negated"):
+            plan.bundle({"w": torch._neg_view(self.weights["w"])})
+
+
+class Epochs(Case):
+    def epoch(self, weights, change=None):
+        """What a receiver has after one epoch, and what both sides said."""
+        model, said = Model(), {}
+        plan = loadplan.Plan(self.trace, model)
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            where = f"127.0.0.1:{s.getsockname()[1]}"
+
+        def receive():
+            try:
+                with distributed.Receiver(plan, where, rank=0, size=1, join_timeout=20) as receiver:
+                    receiver.receive()
+            except loadplan.LoadplanError as error:
+                said["receiver"] = str(error)
+
+        thread = threading.Thread(target=receive)
+        thread.start()
+        try:
+            with distributed.Sender(self.trace, where, rank=0, size=1, join_timeout=20) as sender:
+                sender.send(weights)
+        except loadplan.LoadplanError as error:
+            said["sender"] = str(error)
+        thread.join()
+        return model, said
+
+    def test_parts_of_a_larger_tensor_are_sent(self):
+        """A parameter that lies in a flat or fused one: what is sent begins where it does, not where the memory does."""
+        whole = torch.arange(64.0).reshape(16, 4)
+        for name, tensor in {"rows": whole[4:8], "columns": whole.reshape(8, 8)[2:6, 3:7], "turned": whole[4:8].t(),
+                             "negated": torch._neg_view(whole[8:12])}.items():
+            with self.subTest(name):
+                model, said = self.epoch({"v": whole[12:], "w": tensor})
+                self.assertEqual(said, {})
+                self.assertTrue(torch.equal(model.w, tensor))
+                self.assertTrue(torch.equal(model.v, whole[12:]))
+
+    def test_what_is_not_the_checkpoints_tensor_is_not_sent(self):
+        """Master weights of a wider dtype, a fused or a flattened tensor under the name of another."""
+        w = self.weights["w"]
+        for name, tensor in {"wider": w.double(), "larger": torch.zeros(8, 4), "flat": w.reshape(16), "cut": w.bfloat16()}.items():
+            with self.subTest(name):
+                model, said = self.epoch({"v": self.weights["v"], "w": tensor})
+                text = (f"'w' is sent as {tensor.dtype} {list(tensor.shape)}, the trace knows it as torch.float32 [4, 4]")
+                self.assertEqual(said["sender"], text)
+                self.assertIn(text, said["receiver"])
+                self.assertFalse(model.v.any() or model.w.any())
+
+
+del Case
+
+if __name__ == "__main__":
+    torch.set_grad_enabled(False)
+    unittest.main()
