@@ -30,6 +30,8 @@ typedef struct lp_report_scope {
     uint32_t *first;       /* ndest + 1 */
     uint8_t (*digest)[32]; /* per destination: with names and source places, for comparing with another trace */
     uint32_t *row;         /* per destination: its row, by `born` */
+    uint32_t *shared;      /* the destinations that share their storage with others, in order */
+    uint32_t shared_count;
 } lp_report_scope;
 
 typedef struct lp_report_rows {

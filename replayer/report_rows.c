@@ -134,6 +134,51 @@ const uint32_t *lp_report_records(const lp_report_rows *r, int32_t scope, uint32
     return s->record + s->first[index];
 }
 
+/* ---- destinations that share storage ---- */
+
+/* Destinations are in order of name; false when none is called so. */
+static bool find_destination(const lp_rows *rows, const char *name, uint32_t *index)
+{
+    uint32_t lo = 0, hi = rows->ndest;
+    while (lo < hi) {
+        const uint32_t middle = lo + (hi - lo) / 2;
+        if (strcmp(rows->dest[middle].name, name) < 0)
+            lo = middle + 1;
+        else
+            hi = middle;
+    }
+    *index = lo;
+    return lo < rows->ndest && strcmp(rows->dest[lo].name, name) == 0;
+}
+
+/* Those that lie in storage of another name, and the owner of that name. */
+static lp_status list_shared(lp_report_scope *s, const lp_alloc *alloc, lp_error *err)
+{
+    const lp_rows *rows = s->rows;
+    bool *is_shared = lp_allocate_zero(alloc, rows->ndest * sizeof *is_shared);
+    lp_status status = LP_OK;
+    if (is_shared == NULL)
+        return lp_fail_memory(err);
+    for (uint32_t d = 0; d < rows->ndest; d++) {
+        uint32_t owner;
+        if (strcmp(rows->dest[d].storage, rows->dest[d].name) == 0)
+            continue;
+        is_shared[d] = true;
+        if (find_destination(rows, rows->dest[d].storage, &owner))
+            is_shared[owner] = true;
+    }
+    for (uint32_t d = 0; d < rows->ndest; d++)
+        s->shared_count += is_shared[d];
+    s->shared = lp_allocate(alloc, s->shared_count * sizeof *s->shared);
+    if (s->shared == NULL)
+        status = lp_fail_memory(err);
+    for (uint32_t d = 0, n = 0; status == LP_OK && d < rows->ndest; d++)
+        if (is_shared[d])
+            s->shared[n++] = d;
+    lp_release(alloc, is_shared);
+    return status;
+}
+
 /* ---- digests of destinations ---- */
 
 typedef struct hashing {
@@ -318,6 +363,7 @@ static lp_status add_scope(lp_report_rows *r, row_table *t, map_digests *maps, i
     lp_report_scope *s = &r->scope[scope];
     LP_TRY(lp_trace_rows(r->trace, scope, &s->rows, err));
     LP_TRY(index_records(s, r->alloc, err));
+    LP_TRY(list_shared(s, r->alloc, err));
     const size_t bytes = ((size_t)s->rows->ndest + 1) * sizeof *s->digest;
     uint8_t(*alike)[32] = lp_allocate(r->alloc, bytes);
     s->digest = lp_allocate(r->alloc, bytes);
@@ -381,6 +427,7 @@ void lp_report_rows_free(lp_report_rows *r)
         lp_release(r->alloc, r->scope[i].first);
         lp_release(r->alloc, r->scope[i].digest);
         lp_release(r->alloc, r->scope[i].row);
+        lp_release(r->alloc, r->scope[i].shared);
     }
     lp_release(r->alloc, r->scope);
     lp_release(r->alloc, r->item);
@@ -395,17 +442,7 @@ bool lp_report_rows_find(const lp_report_rows *r, int32_t rank, const char *name
     *scope = lp_trace_scope_find(r->trace, rank);
     if (*scope < 0)
         return false;
-    const lp_rows *rows = r->scope[*scope].rows;
-    uint32_t lo = 0, hi = rows->ndest; /* by name */
-    while (lo < hi) {
-        const uint32_t middle = lo + (hi - lo) / 2;
-        if (strcmp(rows->dest[middle].name, name) < 0)
-            lo = middle + 1;
-        else
-            hi = middle;
-    }
-    *index = lo;
-    return lo < rows->ndest && strcmp(rows->dest[lo].name, name) == 0;
+    return find_destination(r->scope[*scope].rows, name, index);
 }
 
 lp_status lp_report_rows_compare(lp_report_rows *r, const lp_report_rows *base, lp_error *err)

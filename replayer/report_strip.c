@@ -152,7 +152,9 @@ static lp_status list_others(stripper *x, uint32_t dest, int64_t shift, lp_error
 static lp_status list_shared(stripper *x, int32_t scope, lp_error *err)
 {
     const lp_destination *shown = &x->rows->dest[x->dest];
-    for (uint32_t d = 0; d < x->rows->ndest; d++) {
+    const lp_report_scope *s = &x->r->scope[scope];
+    for (uint32_t i = 0; i < s->shared_count; i++) {
+        const uint32_t d = s->shared[i];
         const lp_destination *other = &x->rows->dest[d];
         if (d == x->dest || strcmp(other->storage, shown->storage) != 0)
             continue;
