@@ -47,6 +47,40 @@ static void the_table_is_consistent(void **state)
     assert_false(lp_op_is_own((lp_op)99));
 }
 
+/* Whether the second column of a row of the table names an operation. */
+static bool is_named(const char *row, const char *name)
+{
+    const char *column = strchr(row, '|');
+    char cell[64];
+    column = column != NULL ? strchr(column + 1, '|') : NULL;
+    if (column == NULL || sscanf(column, "| %63[^|]", cell) != 1)
+        return false;
+    for (char *rest = cell, *word; (word = strtok_r(rest, ", ", &rest)) != NULL;)
+        if (strcmp(word, name) == 0)
+            return true;
+    return false;
+}
+
+static void every_operation_is_documented(void **state)
+{
+    (void)state;
+    char *text = NULL;
+    int64_t bytes;
+    assert_ok(lp_read_file(NULL, TEST_CASES "/../../docs/derives.md", 1 << 20, &text, &bytes, ERR));
+    const char *const table = strstr(text, "\n| number | name | value |");
+    assert_non_null(table);
+    for (int op = 0; op < 1000; op++) {
+        if (lp_op_arity((lp_op)op) < 0)
+            continue;
+        bool is_told = false;
+        for (const char *row = table; row != NULL && !is_told; row = strstr(row + 1, "\n| "))
+            is_told = is_named(row, lp_op_name((lp_op)op));
+        if (!is_told)
+            fail_msg("docs/derives.md has no row for '%s'", lp_op_name((lp_op)op));
+    }
+    lp_release(NULL, text);
+}
+
 /* ---- nodes ---- */
 
 #define IN(k, t, n)                                                                                                    \
@@ -298,9 +332,9 @@ static void derives_stay_inside_their_tensors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_table_is_consistent),           cmocka_unit_test(nodes_obey_the_rules),
-        cmocka_unit_test(illegal_inputs_are_refused),        cmocka_unit_test(random_nodes_are_answered),
-        cmocka_unit_test(derives_stay_inside_their_tensors),
+        cmocka_unit_test(the_table_is_consistent),   cmocka_unit_test(every_operation_is_documented),
+        cmocka_unit_test(nodes_obey_the_rules),      cmocka_unit_test(illegal_inputs_are_refused),
+        cmocka_unit_test(random_nodes_are_answered), cmocka_unit_test(derives_stay_inside_their_tensors),
     };
     return cmocka_run_group_tests_name("derive operations", tests, NULL, NULL);
 }
