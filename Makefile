@@ -117,6 +117,7 @@ lint: ## formatting, shell scripts, workflows, house rules
 	@python3 tests/style/sources.py .
 	@python3 tests/style/dependency_direction.py .
 	@python3 tests/style/public_headers.py .
+	@python3 tests/style/room_files.py .
 	@python3 tests/style/workflows.py .
 
 # gcc's analyser and clang-tidy read every C source of the program and the library; what they find is an error.
