@@ -26,7 +26,7 @@ static int32_t next_piece(const lp_chain_pieces *list, int d, int64_t above)
     return next;
 }
 
-/* Axes in the order of the source, by falling stride; the outermost of a dimension is left open. */
+/* Axes in the order of the source, by falling stride, all with their extents. */
 static lp_status name_axes(lp_chain *c, const lp_chain_pieces *list, int ndim, int32_t axis_of[LP_CHAIN_AXES],
                            lp_error *err)
 {
@@ -50,10 +50,11 @@ static lp_status name_axes(lp_chain *c, const lp_chain_pieces *list, int ndim, i
             *axis = (lp_chain_axis){.dim = d};
             name_axis(axis->name, c->dim_name[d], number, of_dim < 2);
             if (next >= 0) {
-                axis->extent = number == 0 ? 0 : list->piece[next].extent;
+                axis->extent = list->piece[next].extent;
                 axis_of[next] = c->axes;
                 above = list->piece[next].stride;
             } else { /* a dimension of one element: it lies outermost */
+                axis->extent = 1;
                 part->memory[outermost++].axis = (int8_t)c->axes;
             }
             part->source[c->axes] = (int8_t)c->axes;
@@ -75,26 +76,57 @@ static lp_status name_axes(lp_chain *c, const lp_chain_pieces *list, int ndim, i
     return LP_OK;
 }
 
-/* Axes of a swizzle or a list, and rotated ones, keep their extents: a larger tensor has more of such blocks, not
- * larger ones. */
-static void close_blocks(lp_chain *c, const lp_chain_pieces *list, const int32_t axis_of[LP_CHAIN_AXES])
+static uint32_t axes_of_blocks(const lp_chain *c)
 {
-    uint32_t turning = 0;
-    for (int32_t i = 0; i < list->count; i++)
-        turning |= list->piece[i].swizzle;
-    for (int32_t i = 0; i < list->count; i++)
-        if (list->piece[i].swizzle != 0 || (list->piece[i].plus | list->piece[i].minus | list->piece[i].flip) != 0 ||
-            (turning >> i & 1) != 0 || list->piece[i].list_end > 0)
-            c->axis[axis_of[i]].extent = list->piece[i].extent;
+    const lp_chain_part *const part = &c->part[0];
+    uint32_t kept = 0;
+    for (int32_t i = 0; i < part->axes; i++) {
+        const lp_chain_place *const place = &part->memory[i];
+        if (lp_chain_turns(place) != 0 || place->list_end > 0)
+            kept |= (uint32_t)1 << place->axis;
+        kept |= place->swizzle;
+    }
+    for (int32_t d = 0; d < c->out_ndim; d++)
+        for (int32_t i = part->out_first[d]; i < part->out_first[d + 1] && c->room[d] != 0; i++)
+            kept |= (uint32_t)1 << part->memory[i].axis;
+    return kept;
 }
 
-static void close_all(lp_chain *c, const lp_chain_pieces *list, const int32_t axis_of[LP_CHAIN_AXES])
+static bool is_power_of_2(int64_t extent)
 {
-    for (int32_t a = 0; a < c->axes; a++)
-        if (c->axis[a].extent == 0)
-            c->axis[a].extent = 1;
-    for (int32_t i = 0; i < list->count; i++)
-        c->axis[axis_of[i]].extent = list->piece[i].extent;
+    return (extent & (extent - 1)) == 0;
+}
+
+enum { HALVES_MOST = 8 }; /* steps that an outermost axis of the layout itself may have: gate and up, parts of rows */
+
+/* The axis of dimension d that counts how many blocks there are, or -1. Most often it is the outermost one. Where that
+ * has 2, 4 or 8 steps, and a single other one has a number of steps that is no power of 2, it is that one: so rows of
+ * gate, then of up, are told from two blocks as long as a recording has an odd number of tiles. */
+static int32_t open_axis(const lp_chain *c, int32_t d, uint32_t kept)
+{
+    int32_t outermost = -1, other = -1, others = 0;
+    for (int32_t a = c->axes - 1; a >= 0; a--) {
+        if (c->axis[a].dim != d)
+            continue;
+        outermost = a;
+        if ((kept >> a & 1) == 0 && !is_power_of_2(c->axis[a].extent)) {
+            other = a;
+            others++;
+        }
+    }
+    if (others == 1 && is_power_of_2(c->axis[outermost].extent) && c->axis[outermost].extent <= HALVES_MOST)
+        return other;
+    return (kept >> outermost & 1) != 0 ? -1 : outermost;
+}
+
+void lp_chain_open_dimensions(lp_chain *c)
+{
+    const uint32_t kept = axes_of_blocks(c);
+    for (int32_t d = 0; d < c->ndim; d++) {
+        const int32_t open = open_axis(c, d, kept);
+        if (open >= 0)
+            c->axis[open].extent = 0;
+    }
 }
 
 /* Open axes count blocks; what lies inside the last of them is a block, one dimension of the result. */
@@ -152,10 +184,9 @@ lp_status lp_chain_from_pieces(lp_chain *out, const lp_chain_pieces *cut, const 
     LP_TRY(name_axes(&chain, cut, ndim, axis_of, err));
     memcpy(chain.list, list->list, sizeof chain.list);
     if (list->closed) {
-        close_all(&chain, cut, axis_of);
         LP_TRY(group_by_room(&chain, cut, err));
     } else {
-        close_blocks(&chain, cut, axis_of);
+        lp_chain_open_dimensions(&chain);
         group(&chain);
     }
     *out = chain;

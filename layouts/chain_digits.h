@@ -19,7 +19,7 @@ typedef struct lp_chain_digit {
 typedef struct lp_chain_digits {
     int32_t count, listed;
     bool turned; /* swizzles are of what the digits are in the source, onto places: the other way round */
-    bool closed; /* all extents are those of the layout: the outermost ones are not left open, and there may be room */
+    bool closed; /* all extents are those of the layout, and there may be room */
     uint8_t list[LP_CHAIN_LISTS];
     lp_chain_digit digit[LP_CHAIN_DIGITS]; /* innermost first */
 } lp_chain_digits;
@@ -67,6 +67,11 @@ typedef struct lp_chain_pieces {
     int32_t count;
     lp_chain_piece_of piece[LP_CHAIN_AXES]; /* innermost of the result first */
 } lp_chain_pieces;
+
+/* Leaves one axis of each dimension open, the one that counts how many blocks there are. Axes that turn others, are
+ * turned, have a list or lie in a dimension of the result with room keep their extents: a larger tensor has more of
+ * such blocks, not larger ones. */
+void lp_chain_open_dimensions(lp_chain *c);
 
 /* The second half of lp_chain_from_digits: `cut` are the pieces of `list`. */
 lp_status lp_chain_from_pieces(lp_chain *out, const lp_chain_pieces *cut, const lp_chain_digits *list, int ndim,

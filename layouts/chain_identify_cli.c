@@ -131,18 +131,42 @@ static json_t *known_like(const lp_chain *found, const int64_t *shape, const int
     return list;
 }
 
-static int report(lp_cli *cli, const lp_chain *chain, json_t *like, bool json)
+/* Axes that count blocks by this recording, but had so few steps, 2, 4 or 8, that they may be the layout's own. */
+static json_t *unsure_axes(const lp_chain *chain, const int64_t *shape)
+{
+    json_t *const list = json_array();
+    for (int32_t a = 0; a < chain->axes; a++) {
+        const int32_t d = chain->axis[a].dim;
+        int64_t inside = 1;
+        for (int32_t b = 0; b < chain->axes; b++)
+            if (chain->axis[b].dim == d && b != a)
+                inside *= chain->axis[b].extent;
+        const int64_t steps = chain->axis[a].extent != 0 || inside <= 1 ? 1 : (shape[d] - 1) / inside + 1;
+        if (d != chain->split_dim && (steps == 2 || steps == 4 || steps == 8))
+            json_array_append_new(list, json_string(chain->axis[a].name));
+    }
+    return list;
+}
+
+static int report(lp_cli *cli, const lp_chain *chain, const int64_t *shape, json_t *like, bool json)
 {
     char text[LP_CHAIN_TEXT_BYTES];
+    json_t *const unsure = json_array_size(like) > 0 ? json_array() : unsure_axes(chain, shape);
     lp_chain_text(chain, text, sizeof text);
     if (json)
-        return lp_cli_json(cli, json_pack("{s:i, s:s, s:o}", "format", 1, "chain", text, "known", like))
+        return lp_cli_json(
+                   cli, json_pack("{s:i, s:s, s:o, s:o}", "format", 1, "chain", text, "known", like, "unsure", unsure))
                    ? LP_EXIT_DONE
                    : LP_EXIT_ENVIRONMENT;
     fprintf(cli->out, "%s\n", text);
     for (size_t i = 0; i < json_array_size(like); i++)
         fprintf(cli->out, "  at this shape the same as %s\n", json_string_value(json_array_get(like, i)));
+    for (size_t i = 0; i < json_array_size(unsure); i++)
+        fprintf(cli->out,
+                "  %s may have as many steps at all sizes: a recording of an odd number of tiles would tell\n",
+                json_string_value(json_array_get(unsure, i)));
     json_decref(like);
+    json_decref(unsure);
     return LP_EXIT_DONE;
 }
 
@@ -203,7 +227,7 @@ int lp_chain_identify_file(lp_cli *cli, const lp_chain_request *request, const c
              LP_OK)
         code = fail_identify(cli, request, &platform, bits, place, count, &err);
     else
-        code = report(cli, &found, known_like(&found, request->shape, place, count), json);
+        code = report(cli, &found, request->shape, known_like(&found, request->shape, place, count), json);
     lp_release(platform.alloc, place);
     return code;
 }

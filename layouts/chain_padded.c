@@ -180,8 +180,13 @@ static lp_status search(padded *p, const int64_t *place, lp_chain *out, lp_error
         list.digit[i] = (lp_chain_digit){.extent = digit->extent, .step = step, .below = digit->step};
     }
     lp_status status = lp_chain_from_digits(out, &list, p->ndim, shape, err);
-    if (status == LP_OK && room)
+    if (status == LP_OK && room) {
         add_last_room(out, p->count);
+        lp_chain opened = *out;
+        lp_chain_open_dimensions(&opened);
+        if (says_it(p, &opened)) /* there may be room for more steps than the shape has */
+            *out = opened;
+    }
     if (status == LP_E_ARGUMENT)
         status = no_chain(err, 0, "steps that overlap");
     return status != LP_OK || says_it(p, out) ? status : no_chain(err, p->at[0], "room that is uneven");

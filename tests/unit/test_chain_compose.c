@@ -45,7 +45,7 @@ static void pairs_become_one(void **state)
          "N(b i=8 p=4) K -> (b p i) K",
          {96, 3},
          {96, 3},
-         "N(n0 n1=3 n2=8 n3=2) K -> n1 n3 n0 n2 K"},
+         "N(n0=2 n1 n2=8 n3=2) K -> n1 n3 n0 n2 K"},
         {"N K(b c=8) -> b N c", "b N c=8 -> N b c", {6, 24}, {3, 6, 8}, "N K -> N K"},
         {"N K -> K N", "x(y i=4) -> y ~i", {8, 4}, {32}, "N(n0 n1=4) K -> K n0 ~n1"},
         {"N(r a=4) K -> r a K", "r a=4 K=4 -> r a K^a", {8, 4}, {2, 4, 4}, "N(n0 n1=4) K=4 -> n0 (n1 K^n1)"},

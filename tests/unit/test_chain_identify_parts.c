@@ -152,10 +152,10 @@ static void padded_orders_are_named(void **state)
         {"N(r a=4 i=32) K(c k=4) -> r c (i a k)", {300, 6}, "N(n0 n1=4 n2=32) K(k0 k1=4) -> n0 k0 (n2 n1 k1)"},
         {"N(r a=4 i=32) K(c k=4) -> r c (i a k)", {130, 5}, "N(n0 n1=4 n2=32) K(k0 k1=4) -> n0 k0 (n2 n1 k1)"},
         {"N(r i=16) K -> r K i", {40, 5}, "N(n0 n1=16) K -> n0 K n1"},
-        {"N K -> N K=33", {7, 32}, "N=7 K=32 -> N K=33"},
+        {"N K -> N K=33", {7, 32}, "N K=32 -> N K=33"},
         {"N K -> N=9 K", {7, 32}, "N=7 K=32 -> (N K)=288"},
         {"N K -> N=9 K=40", {7, 32}, "N=7 K=32 -> N=9 K=40"},
-        {"N(r i=4) K(c k=8) -> c r (k i)=50", {12, 24}, "N(n0=3 n1=4) K(k0=3 k1=8) -> (k0 n0) (k1 n1)=50"},
+        {"N(r i=4) K(c k=8) -> c r (k i)=50", {12, 24}, "N(n0 n1=4) K(k0 k1=8) -> (k0 n0) (k1 n1)=50"},
         {"N K -> K=3 N=20", {17, 1}, "N=17 K=1 -> (K N)=60"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

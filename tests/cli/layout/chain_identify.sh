@@ -24,3 +24,9 @@ loadplan layout scale_128x4 --compare scale_8x4 --shape 128,8 --format=json || e
 loadplan layout awq_gemv_fast --compare 'N(n c=4) K(s t=2 y=4 x=4 z=2) -> n s (c t x z y)' --shape 8,128 || echo "exit $?"
 loadplan layout --chain 'N K -> K N' --compare 'N(a b=64) K -> K a b' --shape N=33554432,K=33554432
 loadplan layout --chain 'B J -> B J~B' --compare 'B J(j=3 k) -> B j~B k~B' --shape B=2,J=805306368 || echo "exit $?"
+# Two blocks of rows, or halves: three blocks tell.
+"$PYTHON" "$SUITE/make_order.py" few listed 12 5
+loadplan layout --identify few --shape 12,5
+loadplan layout --identify few --shape 12,5 --format=json
+"$PYTHON" "$SUITE/make_order.py" more listed 18 5
+loadplan layout --identify more --shape 18,5
