@@ -48,6 +48,23 @@ class Case(unittest.TestCase):
         self.assertIn(text, str(caught.exception))
 
 
+class Pair(torch.Tensor):
+    """As a DTensor or a quantised tensor: its bytes are in others."""
+
+    def __new__(cls, a, b):
+        return torch.Tensor._make_wrapper_subclass(cls, a.size(), dtype=a.dtype)
+
+    def __init__(self, a, b):
+        self.a, self.b = a, b
+
+    def __tensor_flatten__(self):
+        return ["a", "b"], None
+
+    @classmethod
+    def __torch_dispatch__(cls, operation, types, arguments=(), options=None):
+        raise RuntimeError(f"{operation} looks at a tensor made of tensors")
+
+
 def transposed(model):
     model.w.data = model.w.data.t()
 
@@ -133,12 +150,23 @@ class Pushes(Case):
         for name, tensor, status, text in (
                 ("dtype", w.bfloat16(), "LP_E_MISMATCH", "'w' is pushed as BF16 [4, 4], the plan knows it as F32 [4, 4]"),
                 ("shape", w.reshape(2, 8), "LP_E_MISMATCH", "'w' is pushed as F32 [2, 8]"),
-                ("meta", w.to("meta"), "LP_E_UNSUPPORTED", "'w' is pushed from meta"),
-                ("sparse", w.to_sparse(), "LP_E_UNSUPPORTED", "as torch.sparse_coo"),
+                ("meta", w.to("meta"), "LP_E_UNSUPPORTED", "'w' is on meta"),
+                ("sparse", w.to_sparse(), "LP_E_UNSUPPORTED", "'w' is on cpu, torch.sparse_coo"),
+                ("an array", w.numpy(), "LP_E_UNSUPPORTED", "'w' is a ndarray, not a tensor"),
+                ("parts", Pair(w, w), "LP_E_UNSUPPORTED", "'w' is a Pair, made of other tensors"),
                 ("freed", empty, "LP_E_ARGUMENT", "'w' is pushed without data"),
                 ("zero", torch._efficientzerotensor((4, 4)), "LP_E_ARGUMENT", "'w' is pushed without data")):
             with self.subTest(name), self.refuses(status, text):
                 self.push(tensor)
+
+    def test_a_closed_session_takes_nothing(self):
+        session = loadplan.Session(self.trace, {name: torch.zeros(4, 4) for name in "vw"}, "direct")
+        session.close()
+        for call in (lambda: session.push("w", self.weights["w"]), lambda: session.push_checkpoint(self.folder.name),
+                     lambda: session.mark_loaded("w"), session.missing, session.finish):
+            with self.refuses("LP_E_MISUSE", "the session is closed"):
+                call()
+        session.close()
 
     def test_a_bundle_follows_its_parameters(self):
         """An optimiser, or an offloading trainer, gives a parameter other memory: the old one would be sent for ever."""
@@ -198,13 +226,30 @@ class Epochs(Case):
     def test_what_is_not_the_checkpoints_tensor_is_not_sent(self):
         """Master weights of a wider dtype, a fused or a flattened tensor under the name of another."""
         w = self.weights["w"]
-        for name, tensor in {"wider": w.double(), "larger": torch.zeros(8, 4), "flat": w.reshape(16), "cut": w.bfloat16()}.items():
+        for name, tensor in {"wider": w.double(), "larger": torch.zeros(8, 4), "flat": w.reshape(16), "cut": w.bfloat16(),
+                             "parts": Pair(w, w)}.items():
             with self.subTest(name):
                 model, said = self.epoch({"v": self.weights["v"], "w": tensor})
-                text = (f"'w' is sent as {tensor.dtype} {list(tensor.shape)}, the trace knows it as torch.float32 [4, 4]")
+                text = f"'w' is sent as {tensor.dtype} {list(tensor.shape)}, the trace knows it as torch.float32 [4, 4]"
+                if name == "parts":
+                    text = "'w' is a Pair, made of other tensors: give an ordinary one (of a DTensor, full_tensor())"
                 self.assertEqual(said["sender"], text)
                 self.assertIn(text, said["receiver"])
                 self.assertFalse(model.v.any() or model.w.any())
+
+
+    def test_a_rank_that_left_says_so(self):
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            where = f"127.0.0.1:{s.getsockname()[1]}"
+        thread = threading.Thread(target=lambda: distributed.Receiver(loadplan.Plan(self.trace, Model()), where, rank=0, size=1).close())
+        thread.start()
+        sender = distributed.Sender(self.trace, where, rank=0, size=1, join_timeout=20)
+        thread.join()
+        sender.close()
+        with self.refuses("LP_E_MISUSE", "left the meeting"):
+            sender.send(self.weights)
+        sender.close()
 
 
 del Case

@@ -162,6 +162,7 @@ def errors(first, second, cache):
 
 def trainer(first, second, cache):
     """The trainer's half: a source, sent in parts of a few kilobytes."""
+    import torch
     from vllm.distributed.weight_transfer.base import WeightSource, ParamMeta
     from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
     from loadplan.vllm_transfer import LoadplanTrainerInitInfo
@@ -175,10 +176,11 @@ def trainer(first, second, cache):
             return [ParamMeta(name, t.dtype, tuple(t.shape)) for name, t in weights.items()]
 
         def __iter__(self):
+            buffer = torch.empty(max(t.nbytes for t in weights.values()), dtype=torch.uint8)  # the same for every tensor
             for i, (name, tensor) in enumerate(weights.items()):
                 if self.broken and i == 7:
                     raise RuntimeError("out of memory in the trainer")
-                yield name, tensor
+                yield name, buffer[:tensor.nbytes].view(tensor.dtype).view(tensor.shape).copy_(tensor)
 
     class Client:
         def init_weight_transfer_engine(self, info):

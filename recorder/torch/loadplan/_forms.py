@@ -70,3 +70,14 @@ def plain(name: str, tensor: torch.Tensor):
     parts = [(part, inner) for part, inner in parts if isinstance(inner, torch.Tensor)]
     for part, inner in parts:
         yield from plain(name if len(parts) == 1 else f"{name}.{part}", inner)
+
+
+def check_ordinary(name: str, tensor) -> None:
+    """LoadplanError (LP_E_UNSUPPORTED) for what has no bytes of its own to read."""
+    if not isinstance(tensor, torch.Tensor):
+        raise LoadplanError(f"'{name}' is a {type(tensor).__name__}, not a tensor", "LP_E_UNSUPPORTED")
+    if hasattr(type(tensor), "__tensor_flatten__"):
+        raise LoadplanError(f"'{name}' is a {type(tensor).__name__}, made of other tensors: give an ordinary one (of a "
+                            "DTensor, full_tensor())", "LP_E_UNSUPPORTED")
+    if tensor.device.type not in ("cpu", "cuda") or tensor.layout is not torch.strided:
+        raise LoadplanError(f"'{name}' is on {tensor.device}, {tensor.layout}: it has no bytes to copy", "LP_E_UNSUPPORTED")

@@ -12,7 +12,7 @@ from typing import Iterable, Iterator, Mapping
 import torch
 
 from ._files import DTYPES
-from ._forms import NUMBER, plain, raw_storage
+from ._forms import NUMBER, check_ordinary, plain, raw_storage
 from ._library import (BindOptions, Buffer, DestinationMemory, LoadplanError, RawReport, SessionOptions, check, lib,
                        scope_of)
 from ._trace import Trace
@@ -177,6 +177,7 @@ class Bundle:
         for name, tensor in weights.items() if isinstance(weights, Mapping) else weights:
             if name not in catalogue:
                 raise LoadplanError(f"no checkpoint tensor '{name}'", "LP_E_UNKNOWN_NAME")
+            check_ordinary(name, tensor)
             dtype, shape = catalogue[name]
             number = NUMBER.get(tensor.dtype, 0)
             form = (DTYPES[number - 1] if number else str(tensor.dtype), str(list(tensor.shape)).replace(" ", ""))
@@ -244,11 +245,10 @@ class Session:
     def push(self, name: str, tensor: torch.Tensor) -> None:
         """A whole checkpoint tensor of any strides, on the CPU or on the plan's device (from elsewhere it is copied). It may
         be reused at once; where the plan is on a device, when the session has finished: until then it is kept alive."""
+        self._check_open()
         with torch._C.DisableTorchFunctionSubclass():
+            check_ordinary(name, tensor)
             tensor = tensor.detach().resolve_conj().resolve_neg()
-            if tensor.device.type not in ("cpu", "cuda") or tensor.layout is not torch.strided:
-                raise LoadplanError(f"'{name}' is pushed from {tensor.device} as {tensor.layout}: it has no bytes to copy",
-                                    "LP_E_UNSUPPORTED")
             if tensor.device.type != "cpu" and tensor.device != self.plan.device:
                 tensor = tensor.to(self.plan.device)
             dtype, shape, item = NUMBER.get(tensor.dtype, 0), list(tensor.shape), tensor.dtype.itemsize
@@ -262,6 +262,10 @@ class Session:
                 self._hold(tensor)
             check(lib.lp_push, self._session, name.encode(), c.byref(buffer))
 
+    def _check_open(self) -> None:
+        if not self._session:
+            raise LoadplanError("the session is closed", "LP_E_MISUSE")
+
     def _hold(self, tensor: torch.Tensor) -> None:
         self._pushed.append(tensor)
         if tensor.device.type == "cuda":
@@ -271,6 +275,7 @@ class Session:
         """All tensors of a bundle in one call; `pointers` are theirs, where the caller knows that none has moved."""
         if bundle.plan is not self.plan:
             raise LoadplanError("the bundle was made for another plan", "LP_E_ARGUMENT")
+        self._check_open()
         where = bundle.pointers() if pointers is None else pointers
         if len(where) != len(bundle.handles) or where.itemsize != 8:
             raise LoadplanError(f"{len(where)} pointers for {len(bundle.handles)} tensors", "LP_E_ARGUMENT")
@@ -280,6 +285,7 @@ class Session:
 
     def push_checkpoint(self, path: str | os.PathLike) -> None:
         """Reads what is still missing from a checkpoint, own ranges only."""
+        self._check_open()
         checkpoint = c.c_void_p()
         check(lib.lp_checkpoint_open, c.byref(checkpoint), os.fsencode(path))
         try:
@@ -289,15 +295,18 @@ class Session:
 
     def mark_loaded(self, name: str) -> None:
         """The caller has loaded this fallback name by its own code."""
+        self._check_open()
         check(lib.lp_mark_loaded, self._session, name.encode())
 
     def missing(self) -> list[str]:
+        self._check_open()
         cursor, names = c.c_int64(0), []
         while (name := lib.lp_session_missing(self._session, c.byref(cursor))) is not None:
             names.append(name.decode())
         return names
 
     def finish(self) -> Report:
+        self._check_open()
         report = RawReport()
         try:
             check(lib.lp_finish, self._session, c.byref(report))

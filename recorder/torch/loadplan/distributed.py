@@ -16,11 +16,12 @@ from __future__ import annotations
 import ctypes as c
 import dataclasses
 import os
+import sys
 from typing import Iterable, Mapping
 
 import torch
 
-from ._forms import torch_form
+from ._forms import check_ordinary, torch_form
 from ._library import Error, LoadplanError, P, RawReport, SessionOptions, check, lib
 from ._session import Plan
 from ._trace import Trace
@@ -131,10 +132,16 @@ class _Rank:
 
     def close(self) -> None:
         """Leaves the meeting; at sender 0 it ends for all."""
-        sync, self._sync = self._sync, c.c_void_p()
+        sync, self._sync = self._sync, None
+        if sync is None:
+            return
         lib.lp_sync_close(sync)
         lib.lp_transport_close(c.byref(self._nccl))
         lib.lp_transport_close(c.byref(self._transport))
+
+    def _check_open(self) -> None:
+        if self._sync is None:
+            raise LoadplanError("this rank has left the meeting: it was closed", "LP_E_MISUSE")
 
     def __enter__(self):
         return self
@@ -142,8 +149,8 @@ class _Rank:
     def __exit__(self, *_):
         self.close()
 
-    def __del__(self):
-        if getattr(self, "_sync", None) is not None:
+    def __del__(self, is_finalizing=sys.is_finalizing):  # at the end of Python what close() needs may be gone
+        if getattr(self, "_sync", None) is not None and not is_finalizing():
             self.close()
 
 
@@ -169,7 +176,8 @@ class Sender(_Rank):
         self._catalogue = [lib.lp_checkpoint_at(catalogue, i).contents for i in range(lib.lp_checkpoint_count(catalogue))]
 
     def close(self) -> None:
-        lib.lp_sync_source_close(c.byref(self._source))
+        if self._sync is not None:
+            lib.lp_sync_source_close(c.byref(self._source))
         self._plan = None
         super().close()
 
@@ -179,6 +187,7 @@ class Sender(_Rank):
             name = row.name.decode()
             if name in tensors:
                 tensor, (dtype, shape) = tensors[name], torch_form(row)
+                check_ordinary(name, tensor)
                 if (tensor.dtype, list(tensor.shape)) != (dtype, shape):
                     raise LoadplanError(f"'{name}' is sent as {tensor.dtype} {list(tensor.shape)}, the trace knows it as "
                                         f"{dtype} {shape}", "LP_E_MISMATCH")
@@ -200,6 +209,7 @@ class Sender(_Rank):
              epoch: int = 0) -> Report:
         """One epoch: returns when every receiver has it. weights: all checkpoint tensors by name, or a plan of the own
         trace whose live tensors hold them, which must not change meanwhile."""
+        self._check_open()
         if isinstance(weights, Plan):
             return self._send_plan(weights, epoch)
         tensors = dict(weights)
@@ -245,6 +255,7 @@ class Receiver(_Rank):
     def receive(self, mode: str = "direct", *, epoch: int = 0, allow_fallbacks: bool = False) -> Report:
         """One epoch: returns when every rank of all servers has it, else raises and the tensors hold nothing whole."""
         options, raw = SessionOptions(mode=_LOADS[mode], allow_fallbacks=allow_fallbacks), RawSyncReport()
+        self._check_open()
         self._bound.check_places()
         check(lib.lp_sync_recv, self._sync, self._bound._plan, c.byref(options), epoch, c.byref(raw))
         return _report(raw)

@@ -246,7 +246,8 @@ class LoadplanTrainerEngine(TrainerWeightTransferEngine[LoadplanTrainerInitInfo]
             if part and size + tensor.nbytes > self._info.part_bytes:
                 yield part
                 part, size = {}, 0
-            part[name] = tensor.detach().to("cpu").contiguous()
+            # A copy: a source may hand out one buffer again and again, and safetensors refuses tensors that share memory.
+            part[name] = tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
             size += tensor.nbytes
         if part:
             yield part
@@ -254,12 +255,6 @@ class LoadplanTrainerEngine(TrainerWeightTransferEngine[LoadplanTrainerInitInfo]
     def _send(self, part: dict[str, torch.Tensor], folder: str) -> None:
         from safetensors.torch import save_file
         path = os.path.join(folder, "part.safetensors")
-        kept: set[int] = set()
-        for name, tensor in part.items():  # safetensors refuses tensors that share memory
-            address = tensor.untyped_storage().data_ptr()
-            if address in kept:
-                part[name] = tensor.clone()
-            kept.add(address)
         save_file(part, path)
         self.client.update_weights({"checkpoint": path})
         os.unlink(path)
