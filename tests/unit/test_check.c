@@ -118,6 +118,25 @@ static void parts_that_no_rank_reads_are_told(void **unused)
     }
 }
 
+/* Nothing can be copied of a tensor without bytes, so nothing says that it was. */
+static void a_tensor_without_bytes_is_not_left_behind(void **unused)
+{
+    (void)unused;
+    for (int64_t bytes = 0; bytes <= 8; bytes += 8) {
+        lp_trace *t = small_trace(2, bytes, NULL);
+        const uint32_t d = add_dest(t, "w", bytes);
+        if (bytes > 0)
+            add_copy(t, "n0", d, 0, 0, bytes);
+        lp_findings *f = check(t);
+        if (bytes == 0)
+            assert_int_equal(lp_findings_count(f), 0);
+        else
+            expect_text(expect(f, 1, "checkpoint_name_unused", "n1"),
+                        "nothing loads, derives from, refuses or declines");
+        end(t, f);
+    }
+}
+
 /* A derive and a copy into the same bytes have no order. */
 static void a_derive_over_a_copy_is_an_overlap(void **unused)
 {
@@ -290,6 +309,7 @@ int main(void)
         cmocka_unit_test(families_share_a_finding),
         cmocka_unit_test(ranks_count_a_tensor_once),
         cmocka_unit_test(parts_that_no_rank_reads_are_told),
+        cmocka_unit_test(a_tensor_without_bytes_is_not_left_behind),
         cmocka_unit_test(a_derive_over_a_copy_is_an_overlap),
         cmocka_unit_test(records_without_order_are_denied),
         cmocka_unit_test(writes_beyond_the_logical_bytes_are_told),
