@@ -20,18 +20,18 @@ static bool has_fallback_of_all(const lp_cover_pass *p, uint32_t d)
     return false;
 }
 
-/* Items of the writers of destination d, moved by `shift`; loose where the item only fills gaps. */
+/* Items of the writers of destination d, moved by `shift`; loose where the item only fills gaps, as in another
+ * destination: of that, a refusal of all of d leaves the bytes to the engine too. */
 static int64_t add_items(lp_cover_pass *p, int64_t count, uint32_t d, int64_t shift, bool loose)
 {
     for (int64_t i = p->first[d]; i < p->first[d + 1]; i++) {
         const lp_writer *w = &p->writer[i];
-        if (w->map == NULL)
+        const lp_map *map = w->map == NULL && loose && p->is_nested[d] ? &p->target[d].map : w->map;
+        if (map == NULL)
             continue;
         p->item_writer[count] = w;
-        p->item[count] = (lp_cover_item){.map = w->map,
-                                         .dst_off = w->off + shift,
-                                         .tag = (uint32_t)count,
-                                         .loose = loose || w->kind == LP_BY_REFUSAL};
+        p->item[count] = (lp_cover_item){
+            .map = map, .dst_off = w->off + shift, .tag = (uint32_t)count, .loose = loose || w->kind == LP_BY_REFUSAL};
         count++;
     }
     return count;
@@ -74,10 +74,28 @@ static lp_status check_unloaded(lp_cover_pass *p, uint32_t d, lp_error *err)
     return LP_OK;
 }
 
-static lp_status check_alone(lp_cover_pass *p, uint32_t d, lp_error *err)
+/* Overlaps among all writers of the group, which write through different destinations of one storage. */
+static lp_status check_group_pairs(lp_cover_pass *p, const lp_extent *e, int64_t n, lp_error *err)
 {
-    if (p->rows->dest[d].flags & LP_DEST_NO_LOADER)
+    lp_cover_report r;
+    int64_t count = 0;
+    for (int64_t i = 0; i < n; i++)
+        count = add_items(p, count, e[i].dest, p->rows->dest[e[i].dest].offset, false);
+    LP_TRY(lp_cover(&r, NULL, p->item, count, p->c->memo, p->c->alloc, err));
+    lp_status status = report_pairs(p, &r, 0, err);
+    if (status == LP_OK && (r.undecided || r.pairs_truncated))
+        status = lp_cover_note_undecided(p, &p->rows->dest[e[0].dest], err);
+    lp_cover_report_free(&r, p->c->alloc);
+    return status;
+}
+
+static lp_status check_alone(lp_cover_pass *p, const lp_extent *e, lp_error *err)
+{
+    const uint32_t d = e->dest;
+    if (p->rows->dest[d].flags & LP_DEST_NO_LOADER) {
+        LP_TRY(check_group_pairs(p, e, 1, err));
         return check_unloaded(p, d, err);
+    }
     if (!p->is_nested[d])
         return lp_cover_note_undecided(p, &p->rows->dest[d], err);
     lp_cover_report r;
@@ -117,21 +135,6 @@ static lp_status check_aliases(lp_cover_pass *p, const lp_extent *e, int64_t n, 
     lp_status status = LP_OK;
     for (int64_t i = 0; i < r.npair && status == LP_OK; i++)
         status = lp_cover_note_alias(p, r.pair[i].a, r.pair[i].b, r.pair[i].byte_lo, r.pair[i].byte_hi, err);
-    if (status == LP_OK && (r.undecided || r.pairs_truncated))
-        status = lp_cover_note_undecided(p, &p->rows->dest[e[0].dest], err);
-    lp_cover_report_free(&r, p->c->alloc);
-    return status;
-}
-
-/* Overlaps among all writers of the group, which write through different destinations of one storage. */
-static lp_status check_group_pairs(lp_cover_pass *p, const lp_extent *e, int64_t n, lp_error *err)
-{
-    lp_cover_report r;
-    int64_t count = 0;
-    for (int64_t i = 0; i < n; i++)
-        count = add_items(p, count, e[i].dest, p->rows->dest[e[i].dest].offset, false);
-    LP_TRY(lp_cover(&r, NULL, p->item, count, p->c->memo, p->c->alloc, err));
-    lp_status status = report_pairs(p, &r, 0, err);
     if (status == LP_OK && (r.undecided || r.pairs_truncated))
         status = lp_cover_note_undecided(p, &p->rows->dest[e[0].dest], err);
     lp_cover_report_free(&r, p->c->alloc);
@@ -220,7 +223,7 @@ static lp_status check_groups(lp_cover_pass *p, lp_error *err)
             hi = p->extent[end].hi > hi ? p->extent[end].hi : hi;
         }
         if (end - i == 1)
-            LP_TRY(check_alone(p, p->extent[i].dest, err));
+            LP_TRY(check_alone(p, &p->extent[i], err));
         else
             LP_TRY(check_group(p, &p->extent[i], end - i, err));
     }
