@@ -238,6 +238,20 @@ class Epochs(Case):
                 self.assertFalse(model.v.any() or model.w.any())
 
 
+    def test_pairs_may_come_in_one_buffer(self):
+        """A parameter is gathered for one step of an iteration only [trl 6765]."""
+        def gathered():
+            for name, tensor in self.weights.items():
+                yield name, buffer.copy_(tensor)
+            buffer.untyped_storage().resize_(0)
+
+        buffer = torch.empty(4, 4)
+        model, said = self.epoch(gathered())
+        self.assertEqual(said, {})
+        self.assertTrue(torch.equal(model.w, self.weights["w"]) and torch.equal(model.v, self.weights["v"]))
+        model, said = self.epoch({"v": self.weights["v"], "w": buffer})
+        self.assertEqual(said["sender"], "'w' is sent without data")
+
     def test_a_rank_that_left_says_so(self):
         with socket.socket() as s:
             s.bind(("127.0.0.1", 0))

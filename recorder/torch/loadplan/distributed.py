@@ -160,6 +160,11 @@ def _bytes_of(name: str, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
     return tensors[name].detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
 
 
+def _copied(name: str, tensor: torch.Tensor) -> torch.Tensor:
+    check_ordinary(name, tensor)
+    return tensor.detach().to("cpu", copy=True)
+
+
 class Sender(_Rank):
     """A rank that has every checkpoint tensor whole, on the CPU or on a device, or what a plan of its own trace put into
     its live tensors. Sender 0 is where all meet."""
@@ -188,6 +193,8 @@ class Sender(_Rank):
             if name in tensors:
                 tensor, (dtype, shape) = tensors[name], torch_form(row)
                 check_ordinary(name, tensor)
+                if tensor.numel() > 0 and tensor.data_ptr() == 0:
+                    raise LoadplanError(f"'{name}' is sent without data", "LP_E_ARGUMENT")
                 if (tensor.dtype, list(tensor.shape)) != (dtype, shape):
                     raise LoadplanError(f"'{name}' is sent as {tensor.dtype} {list(tensor.shape)}, the trace knows it as "
                                         f"{dtype} {shape}", "LP_E_MISMATCH")
@@ -208,11 +215,12 @@ class Sender(_Rank):
     def send(self, weights: Plan | Mapping[str, torch.Tensor] | Iterable[tuple[str, torch.Tensor]],
              epoch: int = 0) -> Report:
         """One epoch: returns when every receiver has it. weights: all checkpoint tensors by name, or a plan of the own
-        trace whose live tensors hold them, which must not change meanwhile."""
+        trace whose live tensors hold them, which must not change meanwhile; or pairs, each of which is copied to the host
+        when it comes, as its memory may serve the next one."""
         self._check_open()
         if isinstance(weights, Plan):
             return self._send_plan(weights, epoch)
-        tensors = dict(weights)
+        tensors = dict(weights) if isinstance(weights, Mapping) else {name: _copied(name, tensor) for name, tensor in weights}
         flat: dict[int, torch.Tensor] = {}
         problem: list[BaseException] = []
 
