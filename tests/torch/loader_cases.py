@@ -873,3 +873,17 @@ def copies_within_a_tensor(d, name, w):
         rows[1::2].copy_(rows[::2])  # other rows
     else:
         rows[2:5].copy_(rows[::2])  # refused
+
+
+@case({"w": (BF16, (4, 6)), "v": (F32, (4, 6))}, {"w": (F8, (4, 6)), "w_scale": (F32, (2, 2)), "v": (F8, (4, 6)),
+                                                  "v_scale": (F32, (2, 2))}, "", derives=4)
+def quantised_by_blocks(d, name, w):
+    """Blocks of (2, 3) and a scale for each, written over and over where the destination is."""
+    blocks = w.to(d[name].device).float().reshape(2, 2, 2, 3).permute(0, 2, 1, 3).flatten(2)
+    most = blocks.abs().amax(-1, keepdim=True)
+    scale = torch.empty_like(most)
+    torch.div(448.0, most, out=scale)
+    scale = torch.where(most == 0, torch.ones_like(scale), scale)
+    blocks.mul_(scale).clamp_(min=-448.0, max=448.0)
+    d[name].copy_(blocks.to(F8).reshape(2, 2, 2, 3).permute(0, 2, 1, 3).reshape(4, 6))
+    d[name + "_scale"].copy_(scale.reciprocal().reshape(2, 2))

@@ -51,18 +51,6 @@ class Coded(torch.Tensor):
         raise NotImplementedError(operation)
 
 
-def quantise(w):
-    """Blocks of (2, 3) and a scale for each, written over and over as engines do that quantise while they load."""
-    blocks = w.float().reshape(2, 2, 2, 3).permute(0, 2, 1, 3).flatten(2)
-    most = blocks.abs().amax(-1, keepdim=True)
-    scale = torch.empty_like(most)
-    torch.div(448.0, most, out=scale)
-    scale = torch.where(most == 0, torch.ones_like(scale), scale)
-    blocks.mul_(scale).clamp_(min=-448.0, max=448.0)
-    codes = blocks.to(torch.float8_e4m3fn).reshape(2, 2, 2, 3).permute(0, 2, 1, 3).reshape(4, 6)
-    return codes, scale.reciprocal().reshape(2, 2)
-
-
 def own(model, path):
     """Every tensor into the parameter of its name."""
     for name, w in load_file(path).items():
@@ -304,17 +292,6 @@ class Frameworks(unittest.TestCase):
         trace = self.check(load, self.two(), lambda: {
             "w": Coded(torch.zeros(8, 24, dtype=torch.uint8), torch.zeros(8, 1))})
         self.assertEqual({row["destination"] for row in trace.rows}, {"w.codes", "w.scales"})
-
-    def test_quantised_while_loading(self):
-        def load(model, path):
-            for name, w in load_file(path).items():
-                codes, scale = quantise(w)
-                getattr(model, name).copy_(codes)
-                getattr(model, name + "_scale").copy_(scale)
-        sources = {"a": torch.randn(4, 6).bfloat16(), "b": torch.randn(4, 6) * 1000}
-        sources["a"][:2, 3:] = 0
-        codes, scales = torch.zeros(4, 6).to(torch.float8_e4m3fn), torch.zeros(2, 2)
-        self.check(load, sources, lambda: Model(a=codes, b=codes, a_scale=scales, b_scale=scales), "")
 
     def test_squared_and_bounded_in_place(self):
         def load(model, path):
