@@ -92,7 +92,7 @@ TORCH_TESTS = LOADPLAN_LIBRARY=$(abspath $(BUILD))/libloadplan.so PYTHONPATH=$(a
 test-torch: all ## record, check and replay PyTorch loaders (installs torch)
 	@tests/torch/setup.sh torch $(TORCH_VENV)
 	@cmake --build $(BUILD) -j $(JOBS) --target record_chain
-	@for t in test_loaders test_known_bugs test_live_tensors test_frameworks test_streams test_recording test_reload test_distributed guide_scales test_ci test_megamoe test_layouts; do \
+	@for t in test_loaders test_known_bugs test_reported_bugs test_live_tensors test_frameworks test_streams test_recording test_reload test_distributed guide_scales test_ci test_megamoe test_layouts; do \
 		$(TORCH_TESTS) $(TORCH_VENV)/bin/python -W ignore tests/torch/$$t.py || exit 1; done
 	@$(TORCH_TESTS) tests/torch/test_wheel.sh $(TORCH_VENV)/bin/python
 	@$(TORCH_TESTS) $(TORCH_VENV)/bin/python -W ignore tests/torch/torch_programs.py --count $(or $(COUNT),10000)
