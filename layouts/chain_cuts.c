@@ -9,14 +9,15 @@
  */
 #include "layouts/chain_cuts.h"
 
-/* An axis that is there, among the numbers of elements. */
+/* An axis among the numbers of elements. Of a padded dimension it may count more steps than there are, or lie behind
+ * them altogether: then its digit is 0 wherever it matters. */
 typedef struct span {
-    int64_t from, extent, stride;
+    int64_t from, extent, stride, until; /* until: the end of its dimension, or of all its steps */
     const lp_chain_place *place;
     int32_t axis;
 } span;
 
-/* Axes that continue each other. */
+/* Axes that continue each other, as far as their dimension goes. */
 typedef struct run {
     int64_t from, until;
 } run;
@@ -41,31 +42,34 @@ static bool is_plain(const lp_chain_place *place)
     return lp_chain_turns(place) == 0 && place->list_end == 0;
 }
 
-static bool continues(const span *inner, const span *outer, const run *so_far)
+static bool continues(const span *inner, const span *outer)
 {
     return is_plain(inner->place) && is_plain(outer->place) && inner->place->backwards == outer->place->backwards &&
-           outer->stride == inner->stride * inner->extent && outer->from == so_far->until;
+           outer->stride == inner->stride * inner->extent && outer->from == inner->from * inner->extent;
 }
 
 static void read_side(side *s, const lp_chain_form *form, int32_t p)
 {
     const lp_chain *const c = &form->chain;
     const lp_chain_part *const part = &c->part[p];
-    int64_t next[LP_CHAIN_DIMS], below = 1;
+    int64_t next[LP_CHAIN_DIMS], end[LP_CHAIN_DIMS], below = 1;
     *s = (side){.form = form};
-    for (int32_t d = c->ndim - 1; d >= 0; below *= form->shape[d--])
+    for (int32_t d = c->ndim - 1; d >= 0; d--) {
         next[d] = below;
+        end[d] = below *= form->shape[d];
+    }
     for (int32_t i = part->axes - 1; i >= 0; i--) {
         const int32_t a = part->source[i], d = c->axis[a].dim;
-        const int64_t extent = c->axis[a].extent;
-        const span now = {next[d], extent, form->stride[p][a], place_of(part, a), a};
+        const int64_t extent = c->axis[a].extent, from = next[d];
         next[d] *= extent;
-        if (extent == 1)
+        const span now = {from, extent, form->stride[p][a], next[d] < end[d] ? next[d] : end[d], place_of(part, a), a};
+        const bool there = from < end[d];
+        if (extent == 1 || (!there && is_plain(now.place)))
             continue;
-        if (s->spans > 0 && continues(&s->span[s->spans - 1], &now, &s->run[s->runs - 1]))
-            s->run[s->runs - 1].until = next[d];
-        else
-            s->run[s->runs++] = (run){now.from, next[d]};
+        if (there && s->spans > 0 && continues(&s->span[s->spans - 1], &now))
+            s->run[s->runs - 1].until = now.until;
+        else if (there)
+            s->run[s->runs++] = (run){from, now.until};
         s->span[s->spans++] = now;
     }
 }
@@ -160,7 +164,7 @@ static bool add_side(candidates *list, const side *s)
             bits |= s->span[i].place->swizzle | (uint32_t)1 << s->span[i].axis;
     for (int32_t i = 0; i < s->spans; i++)
         for (int64_t bit = 2; (bits >> s->span[i].axis & 1) != 0 && s->span[i].extent % bit == 0; bit *= 2)
-            if (!add(list, s->span[i].from * bit))
+            if (s->span[i].from * bit <= s->span[i].until && !add(list, s->span[i].from * bit))
                 return false;
     return true;
 }
@@ -206,15 +210,12 @@ static bool cut_digits(lp_cuts *out, const side *one, const side *other)
 
 /* ---- terms ---- */
 
-/* The digits from .. until-1 of numbers, which one axis takes, are of one group with *group (-1: none yet). */
-static void join(lp_cuts *out, int64_t from, int64_t until, int32_t *group)
+/* The digits of numbers that steps from .. until-1 of an axis take are of one group with *group (-1: none yet). */
+static void join(lp_cuts *out, const span *x, int64_t from, int64_t until, int32_t *group)
 {
-    int32_t block = 0;
-    while (block + 1 < out->blocks && from >= out->block[block + 1].from)
-        block++;
     for (int32_t i = 0; i < out->digits; i++) {
         lp_cut_digit *const digit = &out->digit[i];
-        if (digit->block != block || digit->from >= until || digit->until <= from)
+        if (digit->from >= (until < x->until ? until : x->until) || digit->until <= from)
             continue;
         const int32_t to = *group < 0 || digit->group < *group ? digit->group : *group;
         const int32_t gone = *group < 0 ? to : digit->group + *group - to;
@@ -275,13 +276,13 @@ static void join_swizzled(lp_cuts *out, const side *s, const span *x)
 {
     for (int64_t bit = 1; bit < x->extent; bit *= 2) {
         int32_t group = -1;
-        join(out, x->from * bit, x->from * bit * 2, &group);
+        join(out, x, x->from * bit, x->from * bit * 2, &group);
         for (int32_t a = 0; a < s->form->chain.axes; a++) {
             const span *const by = (x->place->swizzle >> a & 1) != 0 ? span_of(s, a) : NULL;
             if (by != NULL && (by->extent & (by->extent - 1)) != 0)
-                join(out, by->from, by->from * by->extent, &group);
+                join(out, by, by->from, by->until, &group);
             else if (by != NULL && bit < by->extent)
-                join(out, by->from * bit, by->from * bit * 2, &group);
+                join(out, by, by->from * bit, by->from * bit * 2, &group);
         }
     }
 }
@@ -297,11 +298,11 @@ static void join_terms(lp_cuts *out, const side *s, const side *other)
             continue;
         }
         int32_t group = -1;
-        join(out, x->from, x->from * x->extent, &group);
+        join(out, x, x->from, x->until, &group);
         for (int32_t a = 0; a < s->form->chain.axes; a++) {
             const span *const by = (lp_chain_turns(x->place) >> a & 1) != 0 ? span_of(s, a) : NULL;
             if (by != NULL)
-                join(out, by->from, by->from * by->extent, &group);
+                join(out, by, by->from, by->until, &group);
         }
     }
 }

@@ -23,20 +23,20 @@ static int64_t source_index(const lp_chain_form *form, const int64_t *index)
 }
 
 /* The permutation has a chain: it is what the chain says, padding where it has none. */
-static void check_found(const lp_chain *found, const int64_t *place, int64_t count, const int64_t *shape, bool pads)
+static void check_found(lp_chain_form *form, const lp_chain *found, const int64_t *place, int64_t count,
+                        const int64_t *shape, bool pads)
 {
     char text[TEXT_BYTES];
     lp_chain again;
-    lp_chain_form form;
     demand(lp_chain_text(found, text, sizeof text) < sizeof text);
     demand(lp_chain_parse(&again, text, NULL) == LP_OK);
-    demand(lp_chain_resolve(&form, &again, shape, pads, NULL) == LP_OK);
-    demand(form.units == count);
+    demand(lp_chain_resolve(form, &again, shape, pads, NULL) == LP_OK);
+    demand(form->units == count);
     for (int64_t k = 0; k < count; k++) {
         int64_t index[LP_CHAIN_DIMS];
-        const bool there = lp_chain_origin(&form, k, index);
+        const bool there = lp_chain_origin(form, k, index);
         demand(there || pads);
-        demand(there ? source_index(&form, index) == place[k] : place[k] < 0);
+        demand(there ? source_index(form, index) == place[k] : place[k] < 0);
     }
 }
 
@@ -94,8 +94,12 @@ static void check_places(const lp_chain_form *form)
     const lp_status status =
         lp_chain_identify_parts(&found, place, form->units, form->chain.ndim, form->shape, NULL, NULL);
     demand(status == LP_OK || (status == LP_E_UNSUPPORTED && (pads || !is_plain(&form->chain))));
-    if (status == LP_OK)
-        check_found(&found, place, form->units, form->shape, pads);
+    lp_chain_form again;
+    if (status != LP_OK)
+        return;
+    check_found(&again, &found, place, form->units, form->shape, pads);
+    demand(lp_chain_same(form, &again, 0).verdict != LP_CHAIN_DIFFERS);
+    demand(lp_chain_same(form, &again, UNITS_MAX).verdict == LP_CHAIN_SAME);
 }
 
 static void check_text(const char *line, const uint8_t *sizes, size_t count)
@@ -121,7 +125,10 @@ static void check_text(const char *line, const uint8_t *sizes, size_t count)
     if (resolved != LP_OK) {
         demand_error(resolved, &err);
         demand(resolved == LP_E_ARGUMENT || resolved == LP_E_LIMIT);
-    } else if (form.units <= UNITS_MAX) {
+    } else {
+        demand(lp_chain_same(&form, &form, 0).verdict == LP_CHAIN_SAME);
+    }
+    if (resolved == LP_OK && form.units <= UNITS_MAX) {
         check_places(&form);
         check_pieces(&form);
     }
@@ -145,9 +152,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     const int64_t count = left - 1 < 256 ? (int64_t)left - 1 : 256, rows = rest[0] > 0 ? rest[0] : 1;
     const int64_t shape[2] = {rows, count / rows};
     lp_chain found;
+    lp_chain_form form;
     for (int64_t k = 0; k < count; k++)
         place[k] = rest[1 + k];
     if (lp_chain_identify(&found, place, count, 2, shape, NULL) == LP_OK)
-        check_found(&found, place, count, shape, false);
+        check_found(&form, &found, place, count, shape, false);
     return 0;
 }
