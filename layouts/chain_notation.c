@@ -42,9 +42,17 @@ lp_status lp_chain_read(lp_chain *out, const char *text, lp_error *err)
 {
     if (strstr(text, "->") != NULL)
         return lp_chain_parse(out, text, err);
+    if (lp_chain_is_tag(text))
+        return lp_chain_read_tag(out, text, err);
+    const char *const brace = strchr(text, '{');
+    if (brace != NULL && brace[1] >= '0' && brace[1] <= '9')
+        return lp_chain_read_xla(out, text, err);
     if (strchr(text, ':') != NULL)
         return lp_chain_read_cute(out, text, err);
     if (strstr(text, "[[") != NULL || strstr(text, "[ [") != NULL)
         return lp_chain_read_bases(out, text, err);
-    return lp_chain_parse(out, text, err);
+    return lp_fail(err, LP_E_ARGUMENT,
+                   "'%s' is no layout: a chain has '->' ('N(r i=16) K -> r K i'); CuTe '(8,4):(4,1)', Triton '[[0, 1], "
+                   "[1, 0]]', oneDNN 'BA16a64b' and XLA '{1,0:T(8,128)}' are read too",
+                   text);
 }

@@ -26,5 +26,7 @@ lp_status lp_notation_end(lp_status status, lp_error *err);
 /* The readers; they have the contract of lp_chain_read. */
 lp_status lp_chain_read_cute(lp_chain *out, const char *text, lp_error *err);
 lp_status lp_chain_read_bases(lp_chain *out, const char *text, lp_error *err);
+lp_status lp_chain_read_xla(lp_chain *out, const char *text, lp_error *err);
+lp_status lp_chain_read_tag(lp_chain *out, const char *text, lp_error *err); /* of a text that is one */
 
 #endif

@@ -2,6 +2,12 @@
 /* `loadplan layout`, once it is clear that it is about a chain. */
 #include "layouts/layout_cli.h"
 
+/* Whether this is a chain in some notation, rather than a wrong name. */
+static bool is_text(const char *text)
+{
+    return strstr(text, "->") != NULL || strpbrk(text, ":[{") != NULL || lp_chain_is_tag(text);
+}
+
 /* A chain that an option names, by its id or its text; without sizes unless its text has all. */
 static int read_other(lp_cli *cli, lp_chain_request *out, const lp_chain_request *first, const char *text)
 {
@@ -9,7 +15,7 @@ static int read_other(lp_cli *cli, lp_chain_request *out, const lp_chain_request
     lp_error err;
     *out = (lp_chain_request){.known = known, .unit_bits = known != NULL ? known->unit_bits : first->unit_bits};
     out->pads = lp_cli_flag(cli, "pad", known != NULL && known->pads);
-    if (known == NULL && strstr(text, "->") == NULL && strpbrk(text, ":[") == NULL)
+    if (known == NULL && !is_text(text))
         return lp_cli_usage(cli, "unknown chain '%s'; 'loadplan layout' lists them", lp_cli_clean(text));
     if (lp_chain_read(&out->chain, known != NULL ? known->chain : text, &err) != LP_OK)
         return lp_cli_usage(cli, "%s", err.text);
@@ -26,7 +32,7 @@ static int run_compare(lp_cli *cli, const lp_chain_request *request, const char 
     lp_chain_request with;
     if (!request->sized)
         return lp_cli_usage(cli, "'--compare' needs '--shape' with all dimensions of the source");
-    if (known == NULL && strstr(text, "->") == NULL && strpbrk(text, ":[") == NULL)
+    if (known == NULL && !is_text(text))
         return lp_cli_usage(cli, "unknown chain '%s'; 'loadplan layout' lists them", lp_cli_clean(text));
     const int code = lp_chain_read_request(cli, &with, known, known != NULL ? NULL : text);
     if (code != 0)

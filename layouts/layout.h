@@ -237,12 +237,15 @@ typedef struct lp_chain {
 LP_API lp_status lp_chain_parse(lp_chain *out, const char *text, lp_error *err);
 
 /*
- * The same, or one of two other notations, which become the chain of the same order:
+ * The same, or one of four other notations, which become the chain of the same order:
  *   CuTe     "(8,(4,2)):(1,(16,8))", compositions "A o B", swizzles "Sw<3,4,3> o (8,128):(128,1)": the modes are the
  *            dimensions, the offsets the places; offsets that are left out become room
  *   Triton   "register = [[0, 1], [0, 2]], lane = [[1, 0], [2, 1]]": for each bit of the place, the lowest first, which
  *            element lies there; the element at a sum is the exclusive or
- * All extents are those of the text. LP_E_ARGUMENT: wrong text, or no order in which each element has its own place.
+ *   oneDNN   "ABcd16b16a2b": the dimensions as memory runs through them, in capitals where they have blocks; the blocks
+ *   XLA      "{1,0:T(8,128)(2,1)}", with or without the shape before it: the innermost dimension first, tiles of tiles
+ * Of the first two all extents are those of the text. LP_E_ARGUMENT: wrong text, or no order in which each element has
+ * its own place.
  */
 LP_API lp_status lp_chain_read(lp_chain *out, const char *text, lp_error *err);
 

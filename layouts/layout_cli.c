@@ -275,7 +275,7 @@ static int run_layout(lp_cli *cli)
 
 static const lp_option options[] = {
     {"shape", 0, "SIZES", NULL, "show it for these sizes: E=32,H=4096,I=2048, or N=4096,K=512"},
-    {"chain", 0, "TEXT", NULL, "a layout that has no name: 'N(r a=4 i=32) K(c k=4) -> r c (i a k)', '(8,32):(33,1)'"},
+    {"chain", 0, "TEXT", NULL, "a layout that has no name: 'N(r a=4 i=32) K(c k=4) -> r c (i a k)', '(8,32):(33,1)', 'BA16a64b'"},
     {"unit", 0, "BITS", NULL, "with --chain or --identify: what moves: 1, 2, 4, 8 (default), 16, 32 or 64 bits"},
     {"pad", 0, NULL, NULL, "with a chain: round sizes up with zeros (default where the kernels want it)"},
     {"identify", 0, "FILE", NULL, "print the chain of the permutation recorded in this file"},

@@ -81,6 +81,9 @@ extern const lp_chain_list lp_chains_of_codes, lp_chains_elsewhere; /* the rest 
 /* Index of the axis of that name, or -1. */
 int32_t lp_chain_axis_named(const lp_chain *chain, const char *name);
 
+/* Whether a text is a format tag of oneDNN, such as "ABcd16b16a2b". */
+bool lp_chain_is_tag(const char *text);
+
 /* How the axis turns the one that stands there: '^', '+', '-' or '~'. */
 char lp_chain_turn_sign(const lp_chain_place *place, int32_t axis);
 

@@ -12,3 +12,9 @@ loadplan layout --chain '(8,32):(33,1)' --format=svg -o room.svg && grep -c '<re
 loadplan layout --identify padded --shape 8,4
 loadplan layout --chain '(8,4):(5,1)' --identify padded
 loadplan layout --chain 'N(r i=4) K=4 -> r (i K+i)' --identify rotated --shape 8,4
+loadplan layout --chain ABcd16b16a2b --pad --shape A=20,B=40,C=3,D=3
+loadplan layout onednn_OIhw16i16o2i --compare ABcd16b16a2b --shape 20,40,3,3
+loadplan layout --chain 'bf16[70,1000]{1,0:T(8,128)(2,1)}' --compare tpu_8x128_16bit --unit 16 --shape 70,1000
+loadplan layout scale_by_column_ue8m0 --then abc --shape 16,8 && loadplan layout scale_by_column_ue8m0 --then aB8b --shape 16,8 || echo "exit $?"
+loadplan layout --chain ABc16b || echo "exit $?"
+loadplan layout --chain '{1,0:T(8,128)(3,1)}' || echo "exit $?"
