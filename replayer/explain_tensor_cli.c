@@ -31,13 +31,13 @@ static void print_words(const lp_cli_job *job, const lp_rows *rows, const lp_des
         fprintf(out, "%s%" PRId64, i > 0 ? ", " : "", d->shape[i]);
     fprintf(out, "]%s%s, %s\n", d->layout[0] != '\0' ? ", layout " : "", lp_cli_clean(d->layout),
             lp_format_bytes(a, s->bytes));
-    for (int32_t i = 1; i < s->slots; i++) {
-        const lp_strip_slot *slot = &s->slot[i];
-        const lp_provenance *p = lp_trace_provenance(job->trace, slot->provenance);
-        fprintf(out, "  %-10s %10s %8s x  %s", lp_report_kind(slot->kind), lp_format_bytes(a, slot->bytes),
-                lp_format_count(b, slot->records), lp_cli_clean(slot->family));
-        if (slot->note[0] != '\0')
-            fprintf(out, " (%s)", lp_cli_clean(slot->note));
+    for (int32_t i = 1; i < s->sources; i++) {
+        const lp_strip_source *source = &s->source[i];
+        const lp_provenance *p = lp_trace_provenance(job->trace, source->provenance);
+        fprintf(out, "  %-10s %10s %8s x  %s", lp_report_kind(source->kind), lp_format_bytes(a, source->bytes),
+                lp_format_count(b, source->records), lp_cli_clean(source->family));
+        if (source->note[0] != '\0')
+            fprintf(out, " (%s)", lp_cli_clean(source->note));
         if (p != NULL && p->file[0] != '\0')
             fprintf(out, " at %s:%" PRId32, lp_cli_clean(p->file), p->line);
         fputc('\n', out);

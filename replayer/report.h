@@ -63,30 +63,30 @@ const uint32_t *lp_report_records(const lp_report_rows *r, int32_t scope, uint32
 
 /* ---- strips: who fills which bytes of one destination ---- */
 
-enum { LP_STRIP_BINS = 256, LP_STRIP_UNITS = 16, LP_STRIP_SLOTS = 16, LP_STRIP_CODES = 2 * LP_STRIP_SLOTS };
+enum { LP_STRIP_BINS = 256, LP_STRIP_UNITS = 16, LP_STRIP_SOURCES = 16, LP_STRIP_CODES = 2 * LP_STRIP_SOURCES };
 
-typedef enum lp_slot_kind {
-    LP_SLOT_NOTHING = 0, /* gaps, and what nothing writes */
-    LP_SLOT_COPY = LP_KIND_COPY,
-    LP_SLOT_CAST = LP_KIND_CAST,
-    LP_SLOT_REPLICATE = LP_KIND_REPLICATE,
-    LP_SLOT_FILL = LP_KIND_FILL,
-    LP_SLOT_DERIVE = 5,
-    LP_SLOT_FALLBACK = 6,
-    LP_SLOT_OTHERS = 7 /* families beyond the limit, and bytes beyond the work limit */
-} lp_slot_kind;
+typedef enum lp_strip_kind {
+    LP_STRIP_NOTHING = 0, /* gaps, and what nothing writes */
+    LP_STRIP_COPY = LP_KIND_COPY,
+    LP_STRIP_CAST = LP_KIND_CAST,
+    LP_STRIP_REPLICATE = LP_KIND_REPLICATE,
+    LP_STRIP_FILL = LP_KIND_FILL,
+    LP_STRIP_DERIVE = 5,
+    LP_STRIP_FALLBACK = 6,
+    LP_STRIP_OTHERS = 7 /* families beyond the limit, and bytes beyond the work limit */
+} lp_strip_kind;
 
 /* One source of a destination: all records of one family and kind. */
-typedef struct lp_strip_slot {
-    lp_slot_kind kind;
+typedef struct lp_strip_source {
+    lp_strip_kind kind;
     const char *family; /* of checkpoint names; "" for fills at the beginning, derives and nothing */
     int64_t records, names, bytes;
     uint32_t provenance; /* of the first record that has one, or LP_NONE */
     const char *note;    /* the operation of a fallback; else "" */
     int colour;          /* its own number, until a strip is coloured like another */
-} lp_strip_slot;
+} lp_strip_source;
 
-/* How much of one part of the destination each source has: LP_STRIP_UNITS in all, by code, which is slot * 2 + shade.
+/* How much of one part of the destination each source has: LP_STRIP_UNITS in all, by code, which is source * 2 + shade.
  * Members of a family take the shades in turns, so that experts can be told apart. */
 typedef struct lp_strip_bin {
     uint8_t units[LP_STRIP_CODES];
@@ -95,8 +95,8 @@ typedef struct lp_strip_bin {
 typedef struct lp_strip {
     int64_t bytes; /* from the first byte of the destination to its last */
     int32_t bins;  /* at most LP_STRIP_BINS; 0 for a destination without bytes */
-    int32_t slots;
-    lp_strip_slot slot[LP_STRIP_SLOTS];
+    int32_t sources;
+    lp_strip_source source[LP_STRIP_SOURCES];
     lp_strip_bin bin[LP_STRIP_BINS];
 } lp_strip;
 

@@ -40,10 +40,10 @@ lp_status lp_report_write_map(lp_report_page *page, lp_error *err);
 /* report_strip_cli.c: the rectangles of a strip, REPORT_WIDTH by LP_STRIP_UNITS; of one source's mark, 28 by 10; the
  * patterns that both name, once a document. */
 void lp_report_write_bins(FILE *out, const lp_strip *strip, int64_t *segments);
-void lp_report_write_chip(FILE *out, const lp_strip *strip, int slot);
+void lp_report_write_chip(FILE *out, const lp_strip *strip, int source);
 void lp_report_write_patterns(FILE *out);
-bool lp_report_is_shown(const lp_strip *strip, int slot); /* it writes, or has bytes in the strip */
-const char *lp_report_kind(lp_slot_kind kind);
+bool lp_report_is_shown(const lp_strip *strip, int source); /* it writes, or has bytes in the strip */
+const char *lp_report_kind(lp_strip_kind kind);
 /* report_svg_cli.c: one strip as a document. */
 void lp_report_write_svg(FILE *out, const lp_trace *trace, const lp_strip *strip, const lp_destination *dest);
 /* report_tables_cli.c: findings, families, fallbacks, ranks. */

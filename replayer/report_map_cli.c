@@ -11,9 +11,9 @@ static void print_svg(FILE *out, const lp_strip *s, const char *name, int64_t *s
             REPORT_WIDTH, LP_STRIP_UNITS);
     lp_report_text(out, name);
     fprintf(out, ": %s, from the first byte to the last:", lp_format_bytes(bytes, s->bytes));
-    for (int32_t i = 1; i < s->slots; i++) {
-        fprintf(out, "%s %s ", i > 1 ? "," : "", lp_report_kind(s->slot[i].kind));
-        lp_report_text(out, s->slot[i].family);
+    for (int32_t i = 1; i < s->sources; i++) {
+        fprintf(out, "%s %s ", i > 1 ? "," : "", lp_report_kind(s->source[i].kind));
+        lp_report_text(out, s->source[i].family);
     }
     fputs("</title>", out);
     lp_report_write_bins(out, s, segments);
@@ -35,27 +35,27 @@ static void print_legend(FILE *out, const lp_trace *trace, const lp_strip *s)
 {
     char number[32], bytes[32];
     fputs("<ul class=\"key\">\n", out);
-    for (int32_t i = 0; i < s->slots; i++) {
-        const lp_strip_slot *slot = &s->slot[i];
+    for (int32_t i = 0; i < s->sources; i++) {
+        const lp_strip_source *source = &s->source[i];
         if (!lp_report_is_shown(s, i))
             continue;
         fputs("<li><svg class=\"chip\" aria-hidden=\"true\" viewBox=\"0 0 28 10\">", out);
         lp_report_write_chip(out, s, i);
-        fprintf(out, "</svg>%s", lp_report_kind(slot->kind));
-        if (slot->note[0] != '\0') {
+        fprintf(out, "</svg>%s", lp_report_kind(source->kind));
+        if (source->note[0] != '\0') {
             fputs(" (", out);
-            lp_report_text(out, slot->note);
+            lp_report_text(out, source->note);
             fputc(')', out);
         }
-        if (slot->family[0] != '\0') {
-            fputs(slot->kind == LP_SLOT_FILL ? " with <span class=\"name\">" : " of <span class=\"name\">", out);
-            lp_report_name(out, slot->family);
+        if (source->family[0] != '\0') {
+            fputs(source->kind == LP_STRIP_FILL ? " with <span class=\"name\">" : " of <span class=\"name\">", out);
+            lp_report_name(out, source->family);
             fputs("</span>", out);
         }
-        if (slot->records > 0)
-            fprintf(out, " <span class=\"soft\">%s %s, %s</span>", lp_format_count(number, slot->records),
-                    slot->records == 1 ? "time" : "times", lp_format_bytes(bytes, slot->bytes));
-        print_place(out, lp_trace_provenance(trace, slot->provenance));
+        if (source->records > 0)
+            fprintf(out, " <span class=\"soft\">%s %s, %s</span>", lp_format_count(number, source->records),
+                    source->records == 1 ? "time" : "times", lp_format_bytes(bytes, source->bytes));
+        print_place(out, lp_trace_provenance(trace, source->provenance));
         fputs("</li>\n", out);
     }
     fputs("</ul>\n", out);

@@ -38,14 +38,14 @@ static int64_t map_between(const lp_map *map, int64_t lo, int64_t hi, int64_t *l
     return sum;
 }
 
-/* ---- slots ---- */
+/* ---- sources ---- */
 
 /* Whatever writes the destination, in one list: records by place, then refusals, then derives. */
 typedef struct writer {
     const lp_map *map; /* NULL: the whole destination */
     int64_t off;
     uint32_t rank; /* the highest one that writes a byte has it */
-    uint8_t code;  /* slot * 2 + shade */
+    uint8_t code;  /* source * 2 + shade */
 } writer;
 
 /* Ranks: the engine's own loading below what the plan writes, fills at the beginning below names, names by their
@@ -70,34 +70,36 @@ typedef struct stripper {
     int64_t part_capacity;
 } stripper;
 
-static int slot_for(lp_strip *s, lp_slot_kind kind, const char *family, const char *note)
+static int source_for(lp_strip *s, lp_strip_kind kind, const char *family, const char *note)
 {
-    for (int i = 0; i < s->slots; i++)
-        if (s->slot[i].kind == kind && strcmp(s->slot[i].family, family) == 0 && strcmp(s->slot[i].note, note) == 0)
+    for (int i = 0; i < s->sources; i++)
+        if (s->source[i].kind == kind && strcmp(s->source[i].family, family) == 0 &&
+            strcmp(s->source[i].note, note) == 0)
             return i;
-    if (s->slots == LP_STRIP_SLOTS - 1) { /* the last one is for whatever is left */
-        s->slot[s->slots] = (lp_strip_slot){.kind = LP_SLOT_OTHERS, .family = "", .note = "", .provenance = LP_NONE};
-        return s->slots++;
+    if (s->sources == LP_STRIP_SOURCES - 1) { /* the last one is for whatever is left */
+        s->source[s->sources] =
+            (lp_strip_source){.kind = LP_STRIP_OTHERS, .family = "", .note = "", .provenance = LP_NONE};
+        return s->sources++;
     }
-    if (s->slots == LP_STRIP_SLOTS)
-        return LP_STRIP_SLOTS - 1;
-    s->slot[s->slots] = (lp_strip_slot){.kind = kind, .family = family, .note = note, .provenance = LP_NONE};
-    return s->slots++;
+    if (s->sources == LP_STRIP_SOURCES)
+        return LP_STRIP_SOURCES - 1;
+    s->source[s->sources] = (lp_strip_source){.kind = kind, .family = family, .note = note, .provenance = LP_NONE};
+    return s->sources++;
 }
 
-static lp_status add_writer(stripper *x, const lp_map *map, int64_t off, uint32_t rank, int slot, lp_error *err)
+static lp_status add_writer(stripper *x, const lp_map *map, int64_t off, uint32_t rank, int source, lp_error *err)
 {
     if (!lp_grow(x->r->alloc, (void **)&x->list, &x->capacity, x->count + 1, sizeof *x->list))
         return lp_fail_memory(err);
-    const int64_t names = x->out->slot[slot].names; /* so far, this one included */
+    const int64_t names = x->out->source[source].names; /* so far, this one included */
     const int shade = names > 0 && names % 2 == 0;
-    x->list[x->count++] = (writer){.map = map, .off = off, .rank = rank, .code = (uint8_t)(slot * 2 + shade)};
+    x->list[x->count++] = (writer){.map = map, .off = off, .rank = rank, .code = (uint8_t)(source * 2 + shade)};
     return LP_OK;
 }
 
-static lp_strip_slot *count_in(const stripper *x, int slot, int64_t bytes, uint32_t provenance)
+static lp_strip_source *count_in(const stripper *x, int source, int64_t bytes, uint32_t provenance)
 {
-    lp_strip_slot *s = &x->out->slot[slot];
+    lp_strip_source *s = &x->out->source[source];
     s->records++;
     s->bytes += bytes;
     if (s->provenance == LP_NONE)
@@ -110,18 +112,18 @@ static lp_status list_records(stripper *x, int32_t scope, uint32_t dest, int64_t
 {
     uint32_t count;
     const uint32_t *record = lp_report_records(x->r, scope, dest, &count);
-    uint32_t last_name[LP_STRIP_SLOTS];
+    uint32_t last_name[LP_STRIP_SOURCES];
     memset(last_name, 0xff, sizeof last_name);
     for (uint32_t i = 0; i < count; i++) {
         const lp_record *r = &x->rows->record[record[i]];
         const bool is_begin = r->name == LP_NAME_BEGIN;
         const char *family = is_begin ? "" : x->r->family.text[x->r->name_family[r->name]];
-        const int slot = slot_for(x->out, (lp_slot_kind)r->kind, family, "");
-        lp_strip_slot *s = count_in(x, slot, r->map->dst_bytes, r->provenance);
-        s->names += !is_begin && (s->names == 0 || last_name[slot] != r->name);
-        last_name[slot] = r->name;
+        const int source = source_for(x->out, (lp_strip_kind)r->kind, family, "");
+        lp_strip_source *s = count_in(x, source, r->map->dst_bytes, r->provenance);
+        s->names += !is_begin && (s->names == 0 || last_name[source] != r->name);
+        last_name[source] = r->name;
         const uint32_t rank = is_begin ? RANK_BEGIN : r->seq < LP_NONE / 2 ? RANK_NAME + r->seq : LP_NONE / 2;
-        LP_TRY(add_writer(x, r->map, r->dst_off + shift, rank, slot, err));
+        LP_TRY(add_writer(x, r->map, r->dst_off + shift, rank, source, err));
     }
     return LP_OK;
 }
@@ -132,18 +134,18 @@ static lp_status list_others(stripper *x, uint32_t dest, int64_t shift, lp_error
         const lp_refusal *f = &x->rows->refusal[i];
         if (f->dest != dest || (f->map == NULL && dest != x->dest))
             continue;
-        const int slot =
-            slot_for(x->out, LP_SLOT_FALLBACK, x->r->family.text[x->r->name_family[f->name]], f->operation);
-        count_in(x, slot, f->map != NULL ? f->map->dst_bytes : x->out->bytes, f->provenance)->names++;
-        LP_TRY(add_writer(x, f->map, shift, RANK_FALLBACK, slot, err));
+        const int source =
+            source_for(x->out, LP_STRIP_FALLBACK, x->r->family.text[x->r->name_family[f->name]], f->operation);
+        count_in(x, source, f->map != NULL ? f->map->dst_bytes : x->out->bytes, f->provenance)->names++;
+        LP_TRY(add_writer(x, f->map, shift, RANK_FALLBACK, source, err));
     }
     for (uint32_t i = 0; i < x->rows->nderive; i++) {
         const lp_derive *d = &x->rows->derive[i];
         if (d->dest != dest)
             continue;
-        const int slot = slot_for(x->out, LP_SLOT_DERIVE, "", "");
-        count_in(x, slot, d->map->dst_bytes, d->provenance);
-        LP_TRY(add_writer(x, d->map, shift, LP_NONE, slot, err));
+        const int source = source_for(x->out, LP_STRIP_DERIVE, "", "");
+        count_in(x, source, d->map->dst_bytes, d->provenance);
+        LP_TRY(add_writer(x, d->map, shift, LP_NONE, source, err));
     }
     return LP_OK;
 }
@@ -202,7 +204,7 @@ static lp_status divide(stripper *x, int64_t lo, int64_t hi, int64_t *looks, int
         bytes[x->part[i].code] += taken;
         left -= taken;
     }
-    bytes[2 * (*looks > 0 ? 0 : slot_for(x->out, LP_SLOT_OTHERS, "", ""))] += left; /* slot 0 is nothing */
+    bytes[2 * (*looks > 0 ? 0 : source_for(x->out, LP_STRIP_OTHERS, "", ""))] += left; /* source 0 is nothing */
     return LP_OK;
 }
 
@@ -224,7 +226,7 @@ lp_status lp_report_strip(lp_strip *out, const lp_report_rows *r, int32_t scope,
 {
     stripper x = {.out = out, .r = r, .rows = r->scope[scope].rows, .dest = index};
     *out = (lp_strip){.bytes = lp_report_span(&x.rows->dest[index])};
-    slot_for(out, LP_SLOT_NOTHING, "", "");
+    source_for(out, LP_STRIP_NOTHING, "", "");
     lp_status status = list_records(&x, scope, index, 0, err);
     x.records = x.count;
     if (status == LP_OK)
@@ -241,8 +243,8 @@ lp_status lp_report_strip(lp_strip *out, const lp_report_rows *r, int32_t scope,
         if (status == LP_OK)
             scale(&out->bin[b], bytes, hi - lo);
     }
-    for (int i = 0; i < out->slots; i++)
-        out->slot[i].colour = i;
+    for (int i = 0; i < out->sources; i++)
+        out->source[i].colour = i;
     lp_release(r->alloc, x.part);
     lp_release(r->alloc, x.list);
     return status;
@@ -250,12 +252,13 @@ lp_status lp_report_strip(lp_strip *out, const lp_report_rows *r, int32_t scope,
 
 void lp_report_strip_recolour(lp_strip *s, const lp_strip *like)
 {
-    int next = like->slots;
-    for (int i = 0; i < s->slots; i++) {
+    int next = like->sources;
+    for (int i = 0; i < s->sources; i++) {
         int same = 0;
-        while (same < like->slots && (strcmp(s->slot[i].family, like->slot[same].family) != 0 ||
-                                      (s->slot[i].family[0] == '\0' && s->slot[i].kind != like->slot[same].kind)))
+        while (same < like->sources &&
+               (strcmp(s->source[i].family, like->source[same].family) != 0 ||
+                (s->source[i].family[0] == '\0' && s->source[i].kind != like->source[same].kind)))
             same++;
-        s->slot[i].colour = same < like->slots ? like->slot[same].colour : next++;
+        s->source[i].colour = same < like->sources ? like->source[same].colour : next++;
     }
 }

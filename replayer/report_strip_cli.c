@@ -2,7 +2,7 @@
 /* How a strip is drawn: colours by source, patterns by kind, the same on a page and in a picture. */
 #include "replayer/report_cli.h"
 
-const char *lp_report_kind(lp_slot_kind kind)
+const char *lp_report_kind(lp_strip_kind kind)
 {
     static const char *const words[] = {"no element, or written by nothing",
                                         "copy",
@@ -16,7 +16,7 @@ const char *lp_report_kind(lp_slot_kind kind)
 }
 
 /* The pattern that is laid over the colour; "" for none. */
-static const char *pattern_of(lp_slot_kind kind)
+static const char *pattern_of(lp_strip_kind kind)
 {
     static const char *const ids[] = {"", "", "cast", "replicate", "fill", "derive", "fallback", ""};
     return ids[kind];
@@ -24,19 +24,19 @@ static const char *pattern_of(lp_slot_kind kind)
 
 static void print_rect(FILE *out, const lp_strip *s, int code, int x, int y, int w, int h)
 {
-    const lp_strip_slot *slot = &s->slot[code / 2];
+    const lp_strip_source *source = &s->source[code / 2];
     char fill[24];
-    if (slot->kind == LP_SLOT_NOTHING)
+    if (source->kind == LP_STRIP_NOTHING)
         snprintf(fill, sizeof fill, "none");
-    else if (slot->kind == LP_SLOT_FILL)
+    else if (source->kind == LP_STRIP_FILL)
         snprintf(fill, sizeof fill, "fill");
     else
-        snprintf(fill, sizeof fill, "g%d%s", (slot->colour + REPORT_COLOURS - 1) % REPORT_COLOURS,
+        snprintf(fill, sizeof fill, "g%d%s", (source->colour + REPORT_COLOURS - 1) % REPORT_COLOURS,
                  code % 2 != 0 ? " h" : "");
     fprintf(out, "<rect class=\"%s\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/>", fill, x, y, w, h);
-    if (pattern_of(slot->kind)[0] != '\0')
-        fprintf(out, "<rect fill=\"url(#p-%s)\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/>", pattern_of(slot->kind),
-                x, y, w, h);
+    if (pattern_of(source->kind)[0] != '\0')
+        fprintf(out, "<rect fill=\"url(#p-%s)\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/>",
+                pattern_of(source->kind), x, y, w, h);
 }
 
 /* Equal neighbours are one rectangle. */
@@ -60,16 +60,16 @@ void lp_report_write_bins(FILE *out, const lp_strip *s, int64_t *segments)
     }
 }
 
-void lp_report_write_chip(FILE *out, const lp_strip *s, int slot)
+void lp_report_write_chip(FILE *out, const lp_strip *s, int source)
 {
-    print_rect(out, s, 2 * slot, 0, 0, 28, 10);
+    print_rect(out, s, 2 * source, 0, 0, 28, 10);
 }
 
-bool lp_report_is_shown(const lp_strip *s, int slot)
+bool lp_report_is_shown(const lp_strip *s, int source)
 {
-    bool is_seen = s->slot[slot].records > 0;
+    bool is_seen = s->source[source].records > 0;
     for (int32_t b = 0; b < s->bins; b++)
-        is_seen = is_seen || s->bin[b].units[2 * slot] + s->bin[b].units[2 * slot + 1] > 0;
+        is_seen = is_seen || s->bin[b].units[2 * source] + s->bin[b].units[2 * source + 1] > 0;
     return is_seen;
 }
 

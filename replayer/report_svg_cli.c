@@ -21,22 +21,22 @@ static void print_cut(FILE *out, const char *text)
     lp_report_text(out, cut);
 }
 
-static void print_source(FILE *out, const lp_trace *trace, const lp_strip *s, int slot_number, int y)
+static void print_source(FILE *out, const lp_trace *trace, const lp_strip *s, int number, int y)
 {
-    const lp_strip_slot *slot = &s->slot[slot_number];
-    const lp_provenance *p = lp_trace_provenance(trace, slot->provenance);
+    const lp_strip_source *source = &s->source[number];
+    const lp_provenance *p = lp_trace_provenance(trace, source->provenance);
     char bytes[32];
     fprintf(out, "<svg x=\"%d\" y=\"%d\" width=\"28\" height=\"10\" viewBox=\"0 0 28 10\">", MARGIN, y - 9);
-    lp_report_write_chip(out, s, slot_number);
-    fprintf(out, "</svg><text x=\"%d\" y=\"%d\">%s", MARGIN + 38, y, lp_report_kind(slot->kind));
-    if (slot->family[0] != '\0') {
+    lp_report_write_chip(out, s, number);
+    fprintf(out, "</svg><text x=\"%d\" y=\"%d\">%s", MARGIN + 38, y, lp_report_kind(source->kind));
+    if (source->family[0] != '\0') {
         fputs(" of ", out);
-        print_cut(out, slot->family);
+        print_cut(out, source->family);
     }
     fputs("</text>", out);
-    if (slot->records > 0) {
-        fprintf(out, "<text class=\"s\" x=\"%d\" y=\"%d\">%" PRId64 " %s, %s", MARGIN + 38, y + LINE - 3, slot->records,
-                slot->records == 1 ? "time" : "times", lp_format_bytes(bytes, slot->bytes));
+    if (source->records > 0) {
+        fprintf(out, "<text class=\"s\" x=\"%d\" y=\"%d\">%" PRId64 " %s, %s", MARGIN + 38, y + LINE - 3,
+                source->records, source->records == 1 ? "time" : "times", lp_format_bytes(bytes, source->bytes));
         if (p != NULL && p->file[0] != '\0') {
             fputs(", at ", out);
             print_cut(out, p->file);
@@ -52,7 +52,7 @@ void lp_report_write_svg(FILE *out, const lp_trace *trace, const lp_strip *s, co
     char bytes[32];
     int lines = 0;
     int64_t segments = REPORT_SEGMENTS;
-    for (int i = 0; i < s->slots; i++)
+    for (int i = 0; i < s->sources; i++)
         lines += 2 * lp_report_is_shown(s, i);
     const int height = STRIP_Y + STRIP_HEIGHT + 2 * LINE + lines * LINE;
     fprintf(out,
@@ -79,7 +79,7 @@ void lp_report_write_svg(FILE *out, const lp_trace *trace, const lp_strip *s, co
             "text-anchor=\"end\">%s</text>\n",
             MARGIN, y, WIDTH - MARGIN, y, lp_format_bytes(bytes, s->bytes));
     y += LINE + 4;
-    for (int i = 0; i < s->slots; i++) {
+    for (int i = 0; i < s->sources; i++) {
         if (!lp_report_is_shown(s, i))
             continue;
         print_source(out, trace, s, i, y);

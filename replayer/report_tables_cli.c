@@ -93,9 +93,9 @@ static void sum_scope(const lp_report_rows *r, int32_t scope, family_sum *sum)
     for (uint32_t i = 0; i < rows->nderive; i++)
         for (uint32_t k = 0; k < rows->derive[i].ninput; k++)
             if (rows->derive[i].input[k].staged)
-                sum[r->name_family[rows->derive[i].input[k].index]].kinds |= 1u << LP_SLOT_DERIVE;
+                sum[r->name_family[rows->derive[i].input[k].index]].kinds |= 1u << LP_STRIP_DERIVE;
     for (uint32_t i = 0; i < rows->nrefusal; i++) {
-        sum[r->name_family[rows->refusal[i].name]].kinds |= 1u << LP_SLOT_FALLBACK;
+        sum[r->name_family[rows->refusal[i].name]].kinds |= 1u << LP_STRIP_FALLBACK;
         sum[r->name_family[rows->refusal[i].name]].refused++;
     }
 }
@@ -104,7 +104,7 @@ static void print_kinds(FILE *out, uint32_t kinds)
 {
     static const char *const words[] = {"", "copy", "cast", "replicate", "fill", "derive", "fallback"};
     bool is_first = true;
-    for (unsigned k = LP_SLOT_COPY; k <= LP_SLOT_FALLBACK; k++)
+    for (unsigned k = LP_STRIP_COPY; k <= LP_STRIP_FALLBACK; k++)
         if ((kinds & 1u << k) != 0) {
             fprintf(out, "%s%s", is_first ? "" : ", ", words[k]);
             is_first = false;

@@ -21,7 +21,7 @@ static int paint(void *context, int64_t dst_off, int64_t src_off, int64_t count)
     return 0;
 }
 
-/* Two interleaved families and a fill, of random periods; slots are told apart by their families. */
+/* Two interleaved families and a fill, of random periods; sources are told apart by their families. */
 static void strips_count_every_byte(void **unused)
 {
     (void)unused;
@@ -63,14 +63,14 @@ static void strips_count_every_byte(void **unused)
             for (int64_t i = lo; i < hi; i++)
                 seen[owner[i]]++;
             for (int c = 0; c < LP_STRIP_CODES; c++) {
-                const lp_strip_slot *slot = &strip.slot[c / 2];
+                const lp_strip_source *source = &strip.source[c / 2];
                 units += strip.bin[b].units[c];
                 if (strip.bin[b].units[c] == 0)
                     continue;
-                const int who = slot->kind == LP_SLOT_NOTHING     ? 0
-                                : slot->kind == LP_SLOT_FILL      ? 3
-                                : strcmp(slot->family, "n0") == 0 ? 1
-                                                                  : 2;
+                const int who = source->kind == LP_STRIP_NOTHING    ? 0
+                                : source->kind == LP_STRIP_FILL     ? 3
+                                : strcmp(source->family, "n0") == 0 ? 1
+                                                                    : 2;
                 const double exact = (double)seen[who] * LP_STRIP_UNITS / (double)(hi - lo);
                 if (strip.bin[b].units[c] > exact + 1.01 || strip.bin[b].units[c] < exact - 1.01)
                     fail_msg("round %d bin %d: source %d has %d units, not %g (seed 20261201)", round, b, who,
@@ -175,8 +175,8 @@ static void tied_names_show_what_fills_their_memory(void **unused)
     assert_int_equal(strip.bytes, 32);
     for (int b = 0; b < 32; b++) { /* the first half of the view is n1's, the second nobody's */
         int from_n1 = 0;
-        for (int s = 1; s < strip.slots; s++)
-            if (strcmp(strip.slot[s].family, "n1") == 0)
+        for (int s = 1; s < strip.sources; s++)
+            if (strcmp(strip.source[s].family, "n1") == 0)
                 from_n1 += strip.bin[b].units[2 * s] + strip.bin[b].units[2 * s + 1];
         assert_int_equal(from_n1, b < 16 ? LP_STRIP_UNITS : 0);
     }
@@ -195,7 +195,7 @@ static void work_that_runs_out_is_not_called_nothing(void **unused)
     assert_ok(lp_report_strip(&strip, &rows, 0, 1, &looks, ERR));
     for (int c = 0; c < LP_STRIP_CODES; c++)
         if (strip.bin[strip.bins - 1].units[c] > 0)
-            assert_int_equal(strip.slot[c / 2].kind, LP_SLOT_OTHERS);
+            assert_int_equal(strip.source[c / 2].kind, LP_STRIP_OTHERS);
     lp_report_rows_free(&rows);
     lp_trace_close(t);
 }
@@ -274,16 +274,16 @@ static void fallbacks_and_nothing_are_told_apart(void **unused)
     assert_false(lp_report_rows_find(&rows, 7, "empty", &scope, &index));
     assert_true(lp_report_rows_find(&rows, 0, "refused", &scope, &index));
     assert_ok(lp_report_strip(&strip, &rows, scope, index, &looks, ERR));
-    assert_int_equal(strip.slots, 2);
-    assert_int_equal(strip.slot[1].kind, LP_SLOT_FALLBACK);
-    assert_string_equal(strip.slot[1].note, "aten.max");
+    assert_int_equal(strip.sources, 2);
+    assert_int_equal(strip.source[1].kind, LP_STRIP_FALLBACK);
+    assert_string_equal(strip.source[1].note, "aten.max");
     assert_int_equal(strip.bin[0].units[2] + strip.bin[0].units[3], LP_STRIP_UNITS);
     assert_true(lp_report_rows_find(&rows, 0, "empty", &scope, &index));
     assert_ok(lp_report_strip(&strip, &rows, scope, index, &looks, ERR));
     assert_int_equal(strip.bins, 0);
     assert_true(lp_report_rows_find(&rows, 0, "part5.w", &scope, &index));
     assert_ok(lp_report_strip(&strip, &rows, scope, index, &looks, ERR));
-    assert_int_equal(strip.bin[LP_STRIP_BINS - 1].units[0], LP_STRIP_UNITS); /* slot 0: nothing writes the end */
+    assert_int_equal(strip.bin[LP_STRIP_BINS - 1].units[0], LP_STRIP_UNITS); /* source 0: nothing writes the end */
     lp_report_rows_free(&rows);
     lp_trace_close(t);
 }
