@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """More loading bugs that engines had, one row each: a right loader, of which check says nothing, a wrong one, and what check of
 it and diff of both say. In brackets, where such a bug was reported. docs/bugs.md has them in words."""
+import contextlib
 import os
 import tempfile
 import unittest
@@ -87,6 +88,12 @@ def merged(rank, name, w, d):
         d["w"].add_(d["parts"]["lora_B"] @ d["parts"]["lora_A"])
 
 
+def swallowing(rank, name, w, d):
+    """The checkpoint has another shape than the model, and nobody hears of it."""
+    with contextlib.suppress(RuntimeError):
+        d["w"].copy_(w[:3])
+
+
 def into(*places):
     """The names, in order, go to these places of `scale`."""
     return lambda rank, name, w, d: d["scale"][places["qkv".index(name)]].copy_(w)
@@ -139,11 +146,11 @@ case("a table of rotations is loaded by nobody", {"rotary.inv_freq": (4,), "w": 
      lambda rank, name, w, d: if_known(rank, name.replace("inv_freq", "gone"), w, d),
      ["dest_uncovered rotary.inv_freq", "checkpoint_name_unused rotary.inv_freq"])
 case("an adapter is merged again at each load", {"w": (2, 2), "lora_A": (2, 2), "lora_B": (2, 2)},
-     {"w": (2, 2), "lora_A": (2, 2), "lora_B": (2, 2)}, same, merged, [f"non_view_op {n}" for n in ("w", "lora_A", "lora_B")] + ["dest_uncovered lora_A", "dest_uncovered lora_B"])
+     {"w": (2, 2), "lora_A": (2, 2), "lora_B": (2, 2)}, same, merged,
+     ["non_view_op w", "non_view_op lora_A", "non_view_op lora_B", "dest_uncovered lora_A", "dest_uncovered lora_B"])
 case("four bits are unpacked while loading", {"w": ((4, 4), torch.int32)}, {"w": ((4, 4), torch.int32)}, same,
      lambda rank, name, w, d: d["w"].copy_((w >> 4) & 15), ["non_view_op w"], ["copy_became_refusal w"])
-case("an error is swallowed", {"w": (4, 4)}, {"w": (4, 4)}, same,
-     lambda rank, name, w, d: d["w"].copy_(w[:3]) if w.shape == (3, 4) else None,
+case("an error is swallowed", {"w": (4, 4)}, {"w": (4, 4)}, same, swallowing,
      ["dest_uncovered w", "checkpoint_name_unused w"])
 case("what is missing is made up", {"w": (2, 2), "head": (2, 2)}, {"w": (2, 2), "head": (2, 2)}, same,
      lambda rank, name, w, d: d[name].copy_(w) if name == "w" else d[name].normal_(),
