@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Changes to what a plan on a device holds: where bytes of a name go. Private to the replayer. */
+/* Changes to what a plan on a device holds: where bytes of a name go. Private to the replayer, which also takes short
+ * changes of host memory there (session_patch.c). */
 #ifndef LOADPLAN_DEVICE_PATCH_H
 #define LOADPLAN_DEVICE_PATCH_H
 
@@ -10,7 +11,7 @@
 
 enum { LP_PATCH_TARGETS = 32 };
 
-/* The targets of a name that the plan loads, whose parts a device can replace one by one. False: it cannot, since
+/* The targets of a name that the plan loads, whose parts can be replaced one by one. False: they cannot, since
  * something is cast or staged, or goes to too many places or in too many steps. */
 bool lp_device_patch_targets(const lp_plan *plan, uint32_t name, lp_change_target out[LP_PATCH_TARGETS], int *count);
 

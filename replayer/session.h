@@ -13,6 +13,7 @@
 #include "replayer/source_ranges.h"
 
 struct lp_device_session;
+struct lp_patch_places;
 
 /* Eight bytes of a tensor of which a part has arrived: casts wait for whole elements. */
 typedef struct lp_cell {
@@ -80,7 +81,8 @@ struct lp_session {
     uint8_t (*before)[LP_VALUE_DIGEST_BYTES];
     int64_t begin_ns;
     lp_report report;
-    struct lp_device_session *on; /* NULL: on the host, or without bytes */
+    struct lp_device_session *on;  /* NULL: on the host, or without bytes */
+    struct lp_patch_places *patch; /* session_patch.c; NULL: no part of a name was replaced */
 };
 
 /* session_track.c */

@@ -215,6 +215,7 @@ void lp_session_close(lp_session *s)
     lp_release(s->alloc, s->ready);
     lp_release(s->alloc, (void *)s->stage);
     lp_release(s->alloc, s->before);
+    lp_release(s->alloc, s->patch);
     s->plan->is_open = false;
     lp_release(s->alloc, s);
 }

@@ -34,7 +34,13 @@ static void put_head(uint8_t *out, uint32_t name, lp_change_form form, int elem,
 
 /* ---- put ---- */
 
-static bool differs(const uint8_t *was, const uint8_t *is, int elem, int64_t i)
+/* A bit for each element of a stretch: it changed. */
+typedef struct marks {
+    uint64_t word[LP_CHANGE_ELEMENTS / 64 + 1];
+    int64_t elements;
+} marks;
+
+static inline bool differs(const uint8_t *was, const uint8_t *is, int elem, int64_t i)
 {
     const int64_t at = i * elem;
     switch (elem) { /* constant sizes, so that this is a compare of words */
@@ -49,71 +55,92 @@ static bool differs(const uint8_t *was, const uint8_t *is, int elem, int64_t i)
     }
 }
 
-static void count_changes(const uint8_t *was, const uint8_t *is, int elem, int64_t elements, int64_t *changed,
-                          int64_t *runs)
+/* Without a branch for each element: which ones change here and there is not to be foreseen. */
+static void mark_changes(const uint8_t *was, const uint8_t *is, int elem, int64_t elements, marks *m)
 {
-    bool before = false;
-    *changed = *runs = 0;
-    for (int64_t i = 0; i < elements; i++) {
-        const bool now = differs(was, is, elem, i);
-        *changed += now;
-        *runs += now && !before;
-        before = now;
+    m->elements = elements;
+    for (int64_t first = 0; first < elements; first += 64) {
+        const int64_t count = elements - first < 64 ? elements - first : 64;
+        uint64_t word = 0;
+        if (memcmp(was + first * elem, is + first * elem, (size_t)(count * elem)) != 0)
+            for (int64_t i = 0; i < count; i++)
+                word |= (uint64_t)differs(was, is, elem, first + i) << i;
+        m->word[first / 64] = word;
     }
 }
 
-static int64_t put_values(const uint8_t *was, const uint8_t *is, int elem, int64_t elements, uint8_t *out)
+static void count_changes(const marks *m, int64_t *changed, int64_t *runs)
 {
-    uint8_t *to = out;
-    for (int64_t i = 0; i < elements; i++)
-        if (differs(was, is, elem, i)) {
-            memcpy(to, is + i * elem, (size_t)elem);
-            to += elem;
-        }
-    return to - out;
+    uint64_t before = 0;
+    *changed = *runs = 0;
+    for (int64_t i = 0; i < (m->elements + 63) / 64; i++) {
+        const uint64_t word = m->word[i];
+        *changed += __builtin_popcountll(word);
+        *runs += __builtin_popcountll(word & ~(word << 1 | before));
+        before = word >> 63;
+    }
 }
 
-static void put_places(const uint8_t *was, const uint8_t *is, int elem, int64_t elements, uint8_t *out)
+/* The first element from `at` on that is marked, or is not; m->elements where there is none. */
+static int64_t find_mark(const marks *m, int64_t at, bool is_marked)
 {
-    for (int64_t i = 0; i < elements; i++)
-        if (differs(was, is, elem, i)) {
-            put_u16(out, (uint32_t)i);
-            out += 2;
+    while (at < m->elements) {
+        const uint64_t word = (is_marked ? m->word[at / 64] : ~m->word[at / 64]) >> (at % 64);
+        if (word != 0) {
+            at += __builtin_ctzll(word);
+            break;
         }
+        at = (at / 64 + 1) * 64;
+    }
+    return at < m->elements ? at : m->elements;
+}
+
+/* The first run of changed elements from *end on: [returned, *end); m->elements where there is none. */
+static int64_t next_run(const marks *m, int64_t *end)
+{
+    const int64_t first = find_mark(m, *end, true);
+    *end = find_mark(m, first, false);
+    return first;
+}
+
+static void put_values(const marks *m, const uint8_t *is, int elem, uint8_t *out)
+{
+    for (int64_t end = 0, first; (first = next_run(m, &end)) < m->elements; out += (end - first) * elem)
+        lp_change_copy(out, is + first * elem, (end - first) * elem);
+}
+
+static void put_places(const marks *m, uint8_t *out)
+{
+    for (int64_t end = 0, first; (first = next_run(m, &end)) < m->elements;)
+        for (int64_t i = first; i < end; i++, out += 2)
+            put_u16(out, (uint32_t)i);
 }
 
 /* Length 0 stands for 65,536: a run is never empty. */
-static void put_runs(const uint8_t *was, const uint8_t *is, int elem, int64_t elements, uint8_t *out)
+static void put_runs(const marks *m, uint8_t *out)
 {
-    int64_t end = 0;
-    for (int64_t i = 0; i < elements;) {
-        int64_t stop = i;
-        while (stop < elements && differs(was, is, elem, stop))
-            stop++;
-        if (stop > i) {
-            put_u16(out, (uint32_t)(i - end));
-            put_u16(out + 2, (uint32_t)(stop - i));
-            out += 4;
-            end = stop;
-        }
-        i = stop + 1;
+    int64_t before = 0;
+    for (int64_t end = 0, first; (first = next_run(m, &end)) < m->elements; out += 4) {
+        put_u16(out, (uint32_t)(first - before));
+        put_u16(out + 2, (uint32_t)(end - first));
+        before = end;
     }
 }
 
-static void put_bits(const uint8_t *was, const uint8_t *is, int elem, int64_t elements, uint8_t *out)
+static void put_bits(const marks *m, uint8_t *out)
 {
-    memset(out, 0, (size_t)(elements + 7) / 8);
-    for (int64_t i = 0; i < elements; i++)
-        if (differs(was, is, elem, i))
-            out[i / 8] = (uint8_t)(out[i / 8] | 1u << (i % 8));
+    for (int64_t i = 0; i < (m->elements + 7) / 8; i++)
+        out[i] = (uint8_t)(m->word[i / 8] >> (i % 8 * 8));
 }
 
 int64_t lp_change_put(uint32_t name, int64_t off, int elem, int64_t elements, const uint8_t *was, const uint8_t *is,
                       bool whole, uint8_t *out)
 {
+    marks m;
     int64_t changed, runs;
     uint8_t *to = out + LP_CHANGE_HEAD;
-    count_changes(was, is, elem, elements, &changed, &runs);
+    mark_changes(was, is, elem, elements, &m);
+    count_changes(&m, &changed, &runs);
     if (changed == 0 && !whole)
         return 0;
     const int64_t values = changed * elem;
@@ -128,17 +155,17 @@ int64_t lp_change_put(uint32_t name, int64_t off, int elem, int64_t elements, co
         memcpy(to, is, (size_t)(elements * elem));
         break;
     case LP_CHANGE_PLACES:
-        put_places(was, is, elem, elements, to);
+        put_places(&m, to);
         break;
     case LP_CHANGE_RUNS:
-        put_runs(was, is, elem, elements, to);
+        put_runs(&m, to);
         break;
     case LP_CHANGE_BITS:
-        put_bits(was, is, elem, elements, to);
+        put_bits(&m, to);
         break;
     }
     if (best != LP_CHANGE_ALL)
-        put_values(was, is, elem, elements, to + size[best] - values);
+        put_values(&m, is, elem, to + size[best] - values);
     const int64_t bytes = LP_CHANGE_HEAD + size[best], padded = lp_change_most(size[best]);
     memset(out + bytes, 0, (size_t)(padded - bytes));
     return padded;
@@ -179,6 +206,16 @@ static lp_status get_head(change *c, const uint8_t *data, int64_t bytes, const l
     return LP_OK;
 }
 
+/* 64 bits of the index from element `at` on, which is a multiple of 64; zeros behind its end. */
+static uint64_t bits_at(const change *c, int64_t at)
+{
+    const int64_t bytes = (c->elements + 7) / 8 - at / 8;
+    uint64_t word = 0;
+    for (int64_t i = 0; i < bytes && i < 8; i++)
+        word |= (uint64_t)c->index[at / 8 + i] << (8 * i);
+    return word;
+}
+
 /* Number of elements that the index names, or -1 when it is not in order. */
 static int64_t count_index(const change *c)
 {
@@ -204,11 +241,11 @@ static int64_t count_index(const change *c)
         }
         return total;
     case LP_CHANGE_BITS:
-        for (int64_t i = 0; i < (c->elements + 7) / 8 * 8; i++) {
-            const bool is_set = (c->index[i / 8] >> (i % 8) & 1) != 0;
-            if (is_set && i >= c->elements)
+        for (at = 0; at < c->elements; at += 64) {
+            const uint64_t word = bits_at(c, at);
+            if (c->elements - at < 64 && word >> (c->elements - at) != 0)
                 return -1;
-            total += is_set;
+            total += __builtin_popcountll(word);
         }
         return total == c->count ? total : -1;
     }
@@ -257,9 +294,13 @@ static int64_t next_element(const change *c, int64_t *cursor)
 {
     if (c->form == LP_CHANGE_PLACES)
         return *cursor < c->count ? (int64_t)get_u16(c->index + 2 * (*cursor)++) : -1;
-    for (; *cursor < c->elements; ++*cursor)
-        if (c->index[*cursor / 8] >> (*cursor % 8) & 1)
-            return (*cursor)++;
+    for (; *cursor < c->elements; *cursor = (*cursor / 64 + 1) * 64) {
+        const uint64_t word = bits_at(c, *cursor / 64 * 64) >> (*cursor % 64);
+        if (word != 0) {
+            *cursor += __builtin_ctzll(word) + 1;
+            return *cursor - 1;
+        }
+    }
     return -1;
 }
 

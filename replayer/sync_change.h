@@ -14,6 +14,8 @@
 
 #include "traces/base.h"
 
+#include <string.h>
+
 enum {
     LP_CHANGE_HEAD = 24,
     LP_CHANGE_ELEMENTS = 65536, /* most elements of a record: places are 16 bits */
@@ -45,6 +47,19 @@ typedef lp_status (*lp_change_write)(void *context, uint32_t name, int64_t off, 
                                      lp_change_form form, lp_error *err);
 lp_status lp_change_get(const uint8_t *data, int64_t bytes, const lp_checkpoint *catalogue, lp_change_write write,
                         void *context, int64_t *used, lp_error *err);
+
+/* memcpy, faster where the bytes are those of one element: most changes are. */
+static inline void lp_change_copy(uint8_t *to, const uint8_t *from, int64_t bytes)
+{
+    if (bytes == 1)
+        *to = *from;
+    else if (bytes == 2)
+        memcpy(to, from, 2);
+    else if (bytes == 4)
+        memcpy(to, from, 4);
+    else
+        memcpy(to, from, (size_t)bytes);
+}
 
 /* Bytes of an element of a dtype as changes count them: at least 1. */
 int lp_change_elem(lp_dtype dtype);

@@ -106,17 +106,21 @@ lp_status lp_delta_send(lp_sync *s, const lp_sync_source *source, lp_error *err)
 
 /* ---- receivers ---- */
 
+enum { SHORT = 4096, SHORT_ONES = 64 }; /* bytes of a change that takes no time to speak of, and how many of them */
+
 typedef struct application {
     lp_sync *s;
     const lp_sync_sink *sink;
+    int64_t changes;
 } application;
 
 static lp_status apply(void *context, uint32_t name, int64_t off, const uint8_t *data, int64_t bytes,
                        lp_change_form form, lp_error *err)
 {
-    const application *a = context;
+    application *a = context;
     const lp_fact *me = &a->s->fact[a->s->round.rank];
-    lp_sync_alive(a->s);
+    if (a->changes++ % SHORT_ONES == 0 || bytes > SHORT)
+        lp_sync_alive(a->s);
     if (!lp_bit(me->used, name))
         return LP_OK;
     if (!lp_bit(me->whole, name))
