@@ -42,14 +42,6 @@ static void show_sizes(lp_cli *cli, const lp_chain_form *form, int unit_bits)
                             : "");
 }
 
-static json_t *integers(int64_t count, const int64_t *value)
-{
-    json_t *const list = json_array();
-    for (int64_t i = 0; i < count; i++)
-        json_array_append_new(list, json_integer(value[i]));
-    return list;
-}
-
 static int show_json(lp_cli *cli, const lp_chain_request *request, const lp_chain_form *form)
 {
     char text[LP_CHAIN_TEXT_BYTES];
@@ -62,9 +54,9 @@ static int show_json(lp_cli *cli, const lp_chain_request *request, const lp_chai
                                                (int)known->version, "summary", known->summary, "kernels",
                                                known->kernels, "source", known->source));
     if (form != NULL) {
-        json_object_set_new(root, "shape", integers(form->chain.ndim, form->shape));
-        json_object_set_new(root, "padded", integers(form->chain.ndim, form->padded));
-        json_object_set_new(root, "result", integers(form->chain.out_ndim, form->out_shape));
+        json_object_set_new(root, "shape", lp_layout_integers(form->chain.ndim, form->shape));
+        json_object_set_new(root, "padded", lp_layout_integers(form->chain.ndim, form->padded));
+        json_object_set_new(root, "result", lp_layout_integers(form->chain.out_ndim, form->out_shape));
         json_object_set_new(root, "units", json_integer(form->units));
         lp_chain_forward_text(form, text, sizeof text);
         json_object_set_new(root, "forward", json_string(text));

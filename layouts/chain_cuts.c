@@ -4,30 +4,9 @@
  *
  * An axis takes a digit of the numbers of elements: number / from % extent. Where one chain splits a dimension at 16
  * and the other at 64, both can count in digits of 16 and 4: a plain axis is linear in its digit, so it may be cut at
- * any divisor. A swizzled one has a term for each of its bits. What a list, a rotation or a turn to and fro makes of an
- * axis is one term of all digits that it depends on, unless the other chain has the same term: then both drop out.
+ * any divisor. Which digits depend on each other is for chain_terms.c to say.
  */
 #include "layouts/chain_cuts.h"
-
-/* An axis among the numbers of elements. Of a padded dimension it may count more steps than there are, or lie behind
- * them altogether: then its digit is 0 wherever it matters. */
-typedef struct span {
-    int64_t from, extent, stride, until; /* until: the end of its dimension, or of all its steps */
-    const lp_chain_place *place;
-    int32_t axis;
-} span;
-
-/* Axes that continue each other, as far as their dimension goes. */
-typedef struct run {
-    int64_t from, until;
-} run;
-
-typedef struct side {
-    const lp_chain_form *form;
-    int32_t spans, runs;
-    span span[LP_CHAIN_AXES]; /* innermost first */
-    run run[LP_CHAIN_AXES];
-} side;
 
 static const lp_chain_place *place_of(const lp_chain_part *part, int32_t axis)
 {
@@ -37,23 +16,19 @@ static const lp_chain_place *place_of(const lp_chain_part *part, int32_t axis)
     return &part->memory[i];
 }
 
-static bool is_plain(const lp_chain_place *place)
+static bool continues(const lp_cut_span *inner, const lp_cut_span *outer)
 {
-    return lp_chain_turns(place) == 0 && place->list_end == 0;
+    return lp_cut_is_plain(inner->place) && lp_cut_is_plain(outer->place) &&
+           inner->place->backwards == outer->place->backwards && outer->stride == inner->stride * inner->extent &&
+           outer->from == inner->from * inner->extent;
 }
 
-static bool continues(const span *inner, const span *outer)
-{
-    return is_plain(inner->place) && is_plain(outer->place) && inner->place->backwards == outer->place->backwards &&
-           outer->stride == inner->stride * inner->extent && outer->from == inner->from * inner->extent;
-}
-
-static void read_side(side *s, const lp_chain_form *form, int32_t p)
+static void read_side(lp_cut_side *s, const lp_chain_form *form, int32_t p)
 {
     const lp_chain *const c = &form->chain;
     const lp_chain_part *const part = &c->part[p];
     int64_t next[LP_CHAIN_DIMS], end[LP_CHAIN_DIMS], below = 1;
-    *s = (side){.form = form};
+    *s = (lp_cut_side){.form = form};
     for (int32_t d = c->ndim - 1; d >= 0; d--) {
         next[d] = below;
         end[d] = below *= form->shape[d];
@@ -62,14 +37,15 @@ static void read_side(side *s, const lp_chain_form *form, int32_t p)
         const int32_t a = part->source[i], d = c->axis[a].dim;
         const int64_t extent = c->axis[a].extent, from = next[d];
         next[d] *= extent;
-        const span now = {from, extent, form->stride[p][a], next[d] < end[d] ? next[d] : end[d], place_of(part, a), a};
+        const lp_cut_span now = {
+            from, extent, form->stride[p][a], next[d] < end[d] ? next[d] : end[d], place_of(part, a), a};
         const bool there = from < end[d];
-        if (extent == 1 || (!there && is_plain(now.place)))
+        if (extent == 1 || (!there && lp_cut_is_plain(now.place)))
             continue;
         if (there && s->spans > 0 && continues(&s->span[s->spans - 1], &now))
             s->run[s->runs - 1].until = now.until;
         else if (there)
-            s->run[s->runs++] = (run){from, now.until};
+            s->run[s->runs++] = (lp_cut_run){from, now.until};
         s->span[s->spans++] = now;
     }
 }
@@ -125,7 +101,7 @@ static bool cut_blocks(lp_cuts *out, const lp_chain_form *one, const lp_chain_fo
 
 /* Whether a chain can count in digits that end here: whole steps of the run that it lies in, and as many in each of
  * them, unless it is the outermost of a block, where fewer are left of the last one. */
-static bool may_cut(const side *s, const lp_cut_block *block, int64_t at)
+static bool may_cut(const lp_cut_side *s, const lp_cut_block *block, int64_t at)
 {
     for (int32_t i = 0; i < s->runs; i++)
         if (s->run[i].from < at && at < s->run[i].until)
@@ -153,7 +129,7 @@ static bool add(candidates *list, int64_t at)
 }
 
 /* Where runs begin, and the bits of axes that swizzle or are swizzled. */
-static bool add_side(candidates *list, const side *s)
+static bool add_side(candidates *list, const lp_cut_side *s)
 {
     uint32_t bits = 0;
     for (int32_t i = 0; i < s->runs; i++)
@@ -169,7 +145,7 @@ static bool add_side(candidates *list, const side *s)
     return true;
 }
 
-static bool begins_inside(const side *s, int64_t from, int64_t until)
+static bool begins_inside(const lp_cut_side *s, int64_t from, int64_t until)
 {
     for (int32_t i = 0; i < s->runs; i++)
         if (s->run[i].from > from && s->run[i].from < until)
@@ -177,7 +153,7 @@ static bool begins_inside(const side *s, int64_t from, int64_t until)
     return false;
 }
 
-static bool cut_digits(lp_cuts *out, const side *one, const side *other)
+static bool cut_digits(lp_cuts *out, const lp_cut_side *one, const lp_cut_side *other)
 {
     candidates list = {0};
     for (int32_t b = 0; b < out->blocks; b++)
@@ -208,108 +184,9 @@ static bool cut_digits(lp_cuts *out, const side *one, const side *other)
     return true;
 }
 
-/* ---- terms ---- */
-
-/* The digits of numbers that steps from .. until-1 of an axis take are of one group with *group (-1: none yet). */
-static void join(lp_cuts *out, const span *x, int64_t from, int64_t until, int32_t *group)
-{
-    for (int32_t i = 0; i < out->digits; i++) {
-        lp_cut_digit *const digit = &out->digit[i];
-        if (digit->from >= (until < x->until ? until : x->until) || digit->until <= from)
-            continue;
-        const int32_t to = *group < 0 || digit->group < *group ? digit->group : *group;
-        const int32_t gone = *group < 0 ? to : digit->group + *group - to;
-        for (int32_t j = 0; j < out->digits; j++)
-            if (out->digit[j].group == gone)
-                out->digit[j].group = to;
-        *group = to;
-        digit->by_itself = false;
-    }
-}
-
-static const span *span_of(const side *s, int32_t axis)
-{
-    for (int32_t i = 0; i < s->spans; i++)
-        if (s->span[i].axis == axis)
-            return &s->span[i];
-    return NULL; /* of one step */
-}
-
-/* The axes of a mask in digits of the numbers, whatever they are called. */
-static bool same_turns(const side *s, uint32_t mask, const side *t, uint32_t other)
-{
-    int32_t left = 0;
-    for (int32_t i = 0; i < t->spans; i++)
-        left += (int32_t)(other >> t->span[i].axis & 1);
-    for (int32_t i = 0; i < s->spans; i++) {
-        if ((mask >> s->span[i].axis & 1) == 0)
-            continue;
-        int32_t j = 0;
-        while (j < t->spans && ((other >> t->span[j].axis & 1) == 0 || t->span[j].from != s->span[i].from ||
-                                t->span[j].extent != s->span[i].extent))
-            j++;
-        if (j == t->spans)
-            return false;
-        left--;
-    }
-    return left == 0;
-}
-
-static bool has_term(const side *t, const span *wanted, const side *s)
-{
-    for (int32_t i = 0; i < t->spans; i++) {
-        const span *const x = &t->span[i];
-        const lp_chain_place *const a = x->place, *const b = wanted->place;
-        const size_t steps = (size_t)(b->list_end > 0 ? wanted->extent : 0);
-        if (x->from == wanted->from && x->extent == wanted->extent && x->stride == wanted->stride &&
-            a->backwards == b->backwards && (a->list_end > 0) == (b->list_end > 0) &&
-            (steps == 0 || memcmp(&t->form->chain.list[a->list_end - x->extent],
-                                  &s->form->chain.list[b->list_end - x->extent], steps) == 0) &&
-            same_turns(t, a->swizzle, s, b->swizzle) && same_turns(t, a->plus, s, b->plus) &&
-            same_turns(t, a->minus, s, b->minus) && same_turns(t, a->flip, s, b->flip))
-            return true;
-    }
-    return false;
-}
-
-static void join_swizzled(lp_cuts *out, const side *s, const span *x)
-{
-    for (int64_t bit = 1; bit < x->extent; bit *= 2) {
-        int32_t group = -1;
-        join(out, x, x->from * bit, x->from * bit * 2, &group);
-        for (int32_t a = 0; a < s->form->chain.axes; a++) {
-            const span *const by = (x->place->swizzle >> a & 1) != 0 ? span_of(s, a) : NULL;
-            if (by != NULL && (by->extent & (by->extent - 1)) != 0)
-                join(out, by, by->from, by->until, &group);
-            else if (by != NULL && bit < by->extent)
-                join(out, by, by->from * bit, by->from * bit * 2, &group);
-        }
-    }
-}
-
-static void join_terms(lp_cuts *out, const side *s, const side *other)
-{
-    for (int32_t i = 0; i < s->spans; i++) {
-        const span *const x = &s->span[i];
-        if (is_plain(x->place) || has_term(other, x, s))
-            continue;
-        if (x->place->list_end == 0 && lp_chain_late_turns(x->place) == 0) {
-            join_swizzled(out, s, x);
-            continue;
-        }
-        int32_t group = -1;
-        join(out, x, x->from, x->until, &group);
-        for (int32_t a = 0; a < s->form->chain.axes; a++) {
-            const span *const by = (lp_chain_turns(x->place) >> a & 1) != 0 ? span_of(s, a) : NULL;
-            if (by != NULL)
-                join(out, by, by->from, by->until, &group);
-        }
-    }
-}
-
 bool lp_cuts_of(lp_cuts *out, const lp_chain_form *one, const lp_chain_form *other, int32_t p)
 {
-    side a, b;
+    lp_cut_side a, b;
     *out = (lp_cuts){0};
     if (!same_parts(one, other) || !cut_blocks(out, one, other, p))
         return false;
@@ -317,7 +194,7 @@ bool lp_cuts_of(lp_cuts *out, const lp_chain_form *one, const lp_chain_form *oth
     read_side(&b, other, p);
     if (!cut_digits(out, &a, &b))
         return false;
-    join_terms(out, &a, &b);
-    join_terms(out, &b, &a);
+    lp_cut_join_terms(out, &a, &b);
+    lp_cut_join_terms(out, &b, &a);
     return true;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Between the two files that hold two chains against each other without walking over all their elements. */
+/* Between the three files that hold two chains against each other without walking over all their elements. */
 #ifndef LOADPLAN_CHAIN_CUTS_H
 #define LOADPLAN_CHAIN_CUTS_H
 
@@ -27,6 +27,36 @@ typedef struct lp_cuts {
     lp_cut_block block[LP_CHAIN_DIMS];
     lp_cut_digit digit[LP_CUT_DIGITS]; /* innermost first */
 } lp_cuts;
+
+/* An axis among the numbers of elements. Of a padded dimension it may count more steps than there are, or lie behind
+ * them altogether: then its digit is 0 wherever it matters. */
+typedef struct lp_cut_span {
+    int64_t from, extent, stride, until; /* until: the end of its dimension, or of all its steps */
+    const lp_chain_place *place;
+    int32_t axis;
+} lp_cut_span;
+
+/* Axes that continue each other, as far as their dimension goes. */
+typedef struct lp_cut_run {
+    int64_t from, until;
+} lp_cut_run;
+
+typedef struct lp_cut_side {
+    const lp_chain_form *form;
+    int32_t spans, runs;
+    lp_cut_span span[LP_CHAIN_AXES]; /* innermost first */
+    lp_cut_run run[LP_CHAIN_AXES];
+} lp_cut_side;
+
+/* Whether nothing turns the axis. */
+static inline bool lp_cut_is_plain(const lp_chain_place *place)
+{
+    return lp_chain_turns(place) == 0 && place->list_end == 0;
+}
+
+/* Makes one group of the digits that each term of a side depends on, but for those terms that the other side has too.
+ */
+void lp_cut_join_terms(lp_cuts *out, const lp_cut_side *s, const lp_cut_side *other);
 
 /*
  * Cuts the numbers of the elements of part p into digits whose groups do not meet in a place: the place of an element

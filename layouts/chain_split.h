@@ -30,6 +30,13 @@ typedef struct lp_split_search {
     lp_split_part part[LP_CHAIN_PARTS];
 } lp_split_search;
 
+/* How many blocks there are in which the parts that were found follow each other, in the order that s->order becomes,
+ * when no other elements are looked at; 0: they do not. */
+int64_t lp_split_count_blocks(lp_split_search *s);
+
+/* Whether the parts that were found make the permutation: then `out` is their chain. They are not touched. */
+bool lp_split_join(const lp_split_search *found, lp_chain *out);
+
 /* The chain of parts that have been found, as text. Axes that count blocks stand outside the bars. */
 void lp_split_text(lp_layout_writer *w, const lp_split_search *s);
 

@@ -11,6 +11,11 @@
 int lp_layout_transform_file(lp_cli *cli, const lp_layout *layout, const lp_layout_sizes *sizes, const char *in,
                              const char *out, bool overwrite, bool inverse);
 
+/* What the layout is, with its tensor and formulas where `sizes` is not NULL. Return an exit code, having complained.
+ */
+int lp_layout_show_text(lp_cli *cli, const lp_layout *layout, const lp_layout_sizes *sizes);
+int lp_layout_show_json(lp_cli *cli, const lp_layout *layout, const lp_layout_sizes *sizes);
+
 /* A picture of the layout at these sizes, as SVG. Returns an exit code, having complained. */
 int lp_layout_show_svg(lp_cli *cli, const lp_layout *layout, const lp_layout_sizes *sizes);
 
@@ -98,7 +103,8 @@ int lp_chain_identify_file(lp_cli *cli, const lp_chain_request *request, const c
 bool lp_chain_find_change(const int64_t *place, int64_t count, int bits, const lp_chain_request *request,
                           const lp_platform *platform, int64_t *value, bool *adds, lp_chain *chain);
 
-/* "[2, 768, 256]" */
+/* A list of integers, as JSON, and as text: "[2, 768, 256]". */
+json_t *lp_layout_integers(int64_t count, const int64_t *value);
 const char *lp_layout_list_text(char *buffer, size_t buffer_bytes, int64_t count, const int64_t *value);
 
 #endif
