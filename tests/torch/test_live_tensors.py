@@ -159,6 +159,17 @@ class Pushes(Case):
             with self.subTest(name), self.refuses(status, text):
                 self.push(tensor)
 
+    def test_a_subset_of_nothing_is_nothing(self):
+        """A rank that owns no tensor of a bucket waits for none, and loads none."""
+        live = {name: torch.zeros(4, 4) for name in "vw"}
+        with loadplan.Session(self.trace, live, "direct", subset=[]) as session:
+            self.assertEqual(session.missing(), [])
+            with self.refuses("LP_E_UNKNOWN_NAME", "'w' is not in the subset"):
+                session.push("w", self.weights["w"])
+        self.assertEqual(session.report.names_loaded, 0)
+        with self.assertRaises(ValueError):
+            loadplan.Session(self.trace, live, "direct", subset="w")
+
     def test_a_closed_session_takes_nothing(self):
         session = loadplan.Session(self.trace, {name: torch.zeros(4, 4) for name in "vw"}, "direct")
         session.close()

@@ -229,6 +229,8 @@ class Session:
             raise ValueError(f"there is no mode {mode!r}: cold, direct or layerwise")
         if self.plan is trace:
             self.plan.check_places()
+        if isinstance(subset, str):
+            raise ValueError("a subset is names, not one name")
         names = [name.encode() for name in subset] if subset is not None else []
         self._on_device = self.plan.device.type == "cuda"
         if stream is None and self._on_device:
@@ -239,7 +241,8 @@ class Session:
         self._pushed: list = []  # what work on the stream may still read
         options = SessionOptions(mode=_MODES[mode], digests=digests, allow_fallbacks=allow_fallbacks,
                                  stream=stream.cuda_stream if stream is not None else None,
-                                 subset=(c.c_char_p * len(names))(*names) if names else None, subset_count=len(names))
+                                 subset=(c.c_char_p * max(len(names), 1))(*names) if subset is not None else None,
+                                 subset_count=len(names))
         check(lib.lp_begin, c.byref(self._session), self.plan._plan, c.byref(options))
 
     def push(self, name: str, tensor: torch.Tensor) -> None:
