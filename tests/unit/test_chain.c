@@ -325,8 +325,8 @@ static void regions_follow_the_places(void **state)
         lp_chain chain = parsed(known->chain);
         if (known->unit_bits < 8)
             continue;
-        static const char *const needed[][3] = {
-            {"rope", "h"}, {"qkv_groups", "n", "d"}, {"qkv_from", "d"}, {"qkvz", "d", "v"}, {"zigzag", "w"}};
+        static const char *const needed[][3] = {{"rope", "h"},      {"qkv_groups", "n", "d"}, {"qkv_from", "d"},
+                                                {"qkvz", "d", "v"}, {"zigzag", "w"},          {"kt_amx", "k"}};
         for (size_t n = 0; n < sizeof needed / sizeof needed[0]; n++)
             for (size_t a = 1; a < 3 && strncmp(known->id, needed[n][0], strlen(needed[n][0])) == 0; a++)
                 if (needed[n][a] != NULL)
