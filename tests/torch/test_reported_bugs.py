@@ -2,9 +2,13 @@
 """More loading bugs that engines had, one row each: a right loader, of which check says nothing, a wrong one, and what check of
 it and diff of both say. In brackets, where such a bug was reported. docs/bugs.md has them in words."""
 import contextlib
+import io
 import os
+import sys
 import tempfile
+import types
 import unittest
+import unittest.mock
 
 import torch
 from safetensors.torch import save_file
@@ -188,6 +192,27 @@ class ReportedBugs(unittest.TestCase):
                     self.assertLessEqual(diff, found)
                     self.assertTrue(any(f.level == "deny" for f in old.diff(new)) or not diff)
                     self.assertTrue(check or diff)
+
+
+class CommandLine(unittest.TestCase):
+    def test_a_loader_that_cannot_be_built_is_no_answer(self):
+        """1 means refused names. What fails before there is anything to judge is 3, with the reason in the last line."""
+        from loadplan.__main__ import main
+
+        def fails(*_):
+            raise KeyError("vocab_size")
+        module = types.ModuleType("broken_loader")
+        module.fails, module.nothing, module.one = fails, lambda *_: None, lambda *_: ({},)
+        with tempfile.TemporaryDirectory() as folder, unittest.mock.patch.dict(sys.modules, broken_loader=module):
+            save_file({"w": torch.zeros(2)}, os.path.join(folder, "model.safetensors"))
+            for name, text in (("fails", "the loader failed: KeyError: 'vocab_size'"),
+                               ("nothing", "'broken_loader:nothing' returned a NoneType"), ("one", "returned a tuple, not (load"),
+                               ("gone", "module 'broken_loader' has no 'gone'")):
+                with self.subTest(name), contextlib.redirect_stderr(io.StringIO()) as said:
+                    output = os.path.join(folder, "x.lpt")
+                    self.assertEqual(main(["record", "--model", folder, "--loader", f"broken_loader:{name}", "-o", output]), 3)
+                    self.assertIn(text, said.getvalue().splitlines()[-1])
+                    self.assertFalse(os.path.exists(output))
 
 
 if __name__ == "__main__":

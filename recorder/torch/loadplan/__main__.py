@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import traceback
 
 from ._library import LoadplanError, lib
 from ._record import record
@@ -35,7 +36,13 @@ def _load_vllm(options):
 def _load_own(options):
     module, _, function = options.loader.partition(":")
     sys.path.insert(0, os.getcwd())
-    load, destinations = getattr(importlib.import_module(module), function)(options.model, options.tp, options.rank)
+    build = getattr(importlib.import_module(module), function, None)
+    if build is None:
+        raise LoadplanError(f"module '{module}' has no '{function}'")
+    built = build(options.model, options.tp, options.rank)
+    if not isinstance(built, tuple) or len(built) != 2 or not callable(built[0]):
+        raise LoadplanError(f"'{options.loader}' returned a {type(built).__name__}, not (load, destinations)")
+    load, destinations = built
     return record(load, options.model, destinations, loader=f"torch:{options.loader}", tp=options.tp, tp_rank=options.rank,
                   expert_parallel=options.ep)
 
@@ -109,8 +116,12 @@ def main(arguments=None) -> int:
         else:
             trace = _load_vllm(options) if options.loader == "vllm" else _load_own(options)
         trace.save(options.output, overwrite=options.force)
-    except (LoadplanError, ImportError, AttributeError) as error:
+    except (LoadplanError, ImportError) as error:
         print(f"loadplan: error: {error}", file=sys.stderr)
+        return 3
+    except Exception as error:  # of code that is not ours, whose author wants to see where
+        traceback.print_exc()
+        print(f"loadplan: error: the loader failed: {type(error).__name__}: {error}", file=sys.stderr)
         return 3
     refused = _say(trace, options.output)
     return 1 if refused and options.fail_on_refusal else 0
