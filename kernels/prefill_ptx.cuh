@@ -192,6 +192,11 @@ __device__ __forceinline__ uint2 load8(uint32_t address)
     return v;
 }
 
+__device__ __forceinline__ void store_shared_u8(uint32_t address, uint32_t v)
+{
+    asm volatile("st.shared.u8 [%0], %1;" ::"r"(address), "r"(v) : "memory");
+}
+
 __device__ __forceinline__ void store_shared_u16(uint32_t address, uint16_t v)
 {
     asm volatile("st.shared.u16 [%0], %1;" ::"r"(address), "h"(v) : "memory");
@@ -208,6 +213,14 @@ __device__ __forceinline__ void store_matrices(uint32_t address, uint32_t a, uin
 {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(address), "r"(a), "r"(b), "r"(c),
                  "r"(d)
+                 : "memory");
+}
+
+/* The same with each matrix turned around. */
+__device__ __forceinline__ void store_matrices_turned(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d)
+{
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(address), "r"(a), "r"(b),
+                 "r"(c), "r"(d)
                  : "memory");
 }
 

@@ -54,7 +54,9 @@ template <int KIND> __device__ __forceinline__ int w4_many_row(int part)
            static_cast<int>(threadIdx.x) % 32 / 4;
 }
 
-/* A thread's sums for N tokens: of row g + 8r of its part and token 8j + 2q + c, [part][4j + 2r + c]. */
-template <int KIND, int N> using w4_many_sums = float[w4_many_layout<KIND>::PARTS][N / 2];
+/* A thread's totals of a tile: of row g + 8r of its part and token 8j + 2q + c, [part][4j + 2r + c]; of narrow tiles
+ * the first. In the same registers for all widths, so that the end of a tile is the same code for all of them: code
+ * that a block has not run yet comes from memory. */
+template <int KIND> using w4_many_totals = float[w4_many_layout<KIND>::PARTS][LP_W4_MANY_ROWS / 2];
 
 #endif

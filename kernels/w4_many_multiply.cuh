@@ -13,7 +13,7 @@
 
 template <int N>
 __device__ __forceinline__ void w4_many_mx_steps(w4_many_header &h, uint32_t ring, w4_turn &turn, int steps,
-                                                 w4_mx_rows (&rows)[2], w4_many_sums<W4_MX_FP8, N> &total)
+                                                 w4_mx_rows (&rows)[2], w4_many_totals<W4_MX_FP8> &total)
 {
     using L = w4_many_layout<W4_MX_FP8>;
     constexpr int PART_WEIGHTS = 16 * 64, PART_SCALES = 16 * L::SCALE_ROW;
@@ -51,7 +51,7 @@ __device__ __forceinline__ void w4_many_mx_steps(w4_many_header &h, uint32_t rin
 /* For more tokens, some of them at a time: sums of all would not fit beside the totals. */
 template <int N>
 __device__ __forceinline__ void w4_many_mx_pieces(w4_many_header &h, uint32_t ring, w4_turn &turn, int steps,
-                                                  w4_mx_rows (&rows)[2], w4_many_sums<W4_MX_FP8, N> &total)
+                                                  w4_mx_rows (&rows)[2], w4_many_totals<W4_MX_FP8> &total)
 {
     using L = w4_many_layout<W4_MX_FP8>;
     constexpr int PART_WEIGHTS = 16 * 64, PART_SCALES = 16 * L::SCALE_ROW, PIECE = N % 64 == 0 ? 64 : 40;
@@ -77,9 +77,25 @@ __device__ __forceinline__ void w4_many_mx_pieces(w4_many_header &h, uint32_t ri
     }
 }
 
+/* MXFP4, N tokens. */
 template <int N>
-__device__ __forceinline__ void w4_many_mx(const w4_arguments &p, w4_many_header &h, uint32_t ring, w4_turn &turn,
-                                           const w4_item &item, int steps, w4_many_sums<W4_MX_FP8, N> &total)
+__device__ __forceinline__ void w4_many_mx(w4_many_header &h, uint32_t ring, w4_turn &turn, int steps,
+                                           w4_mx_rows (&rows)[2], w4_many_totals<W4_MX_FP8> &total)
+{
+#pragma unroll
+    for (int part = 0; part < 2; part++)
+#pragma unroll
+        for (int i = 0; i < N / 2; i++)
+            total[part][i] = 0.0f;
+    if constexpr (N <= 112)
+        w4_many_mx_steps<N>(h, ring, turn, steps, rows, total);
+    else
+        w4_many_mx_pieces<N>(h, ring, turn, steps, rows, total);
+}
+
+/* Of a thread's rows of a tile, from its first two stages. */
+__device__ __forceinline__ void w4_many_mx_rows(w4_many_header &h, uint32_t ring, w4_turn turn, int steps,
+                                                w4_mx_rows (&rows)[2])
 {
     using L = w4_many_layout<W4_MX_FP8>;
     const w4_places<L> my(w4_many_row<W4_MX_FP8>(0));
@@ -88,47 +104,48 @@ __device__ __forceinline__ void w4_many_mx(const w4_arguments &p, w4_many_header
         second.next();
     hopper::barrier_wait(hopper::shared_address(&h.full[turn.at]), turn.phase);
     hopper::barrier_wait(hopper::shared_address(&h.full[second.at]), second.phase);
-    w4_mx_rows rows[2];
 #pragma unroll
     for (int part = 0; part < 2; part++) {
         const uint32_t in_stage = my.scales + part * 16 * L::SCALE_ROW;
         rows[part] = w4_mx_references(ring + turn.at * L::STAGE + in_stage, ring + second.at * L::STAGE + in_stage);
-#pragma unroll
-        for (int i = 0; i < N / 2; i++)
-            total[part][i] = 0.0f;
-    }
-    if constexpr (N <= 112)
-        w4_many_mx_steps<N>(h, ring, turn, steps, rows, total);
-    else
-        w4_many_mx_pieces<N>(h, ring, turn, steps, rows, total);
-#pragma unroll
-    for (int part = 0; part < 2; part++) {
-        const float upper = __uint_as_float(rows[part].reference[0] << 23);
-        const float lower = __uint_as_float(rows[part].reference[1] << 23);
-#pragma unroll
-        for (int i = 0; i < N / 2; i++)
-            total[part][i] *= i % 4 < 2 ? upper : lower;
-        w4_many_redo<W4_MX_FP8, N>(p, item, part, rows[part].farthest > W4_SPAN, total[part]);
     }
 }
 
-template <int KIND, int N>
-__device__ __forceinline__ void w4_many_tile(const w4_arguments &p, w4_many_header &h, char *staging, uint32_t ring,
-                                             w4_turn &turn, const w4_item &item, int projection, int steps,
-                                             uint32_t &round)
+/* The end of a tile: rows that the fast decoders do not get right are made again first. */
+template <int KIND>
+__device__ __forceinline__ void w4_many_finish(const w4_arguments &p, w4_many_header &h, char *staging,
+                                               const w4_item &item, const w4_mx_rows (&rows)[2], uint32_t largest,
+                                               w4_many_totals<KIND> &total, uint32_t &round)
 {
-    w4_many_sums<KIND, N> total;
+    const int width = __shfl_sync(~0u, item.width, 0); /* read again: loops have no registers for it */
     if constexpr (KIND == W4_MX_FP8) {
-        w4_many_mx<N>(p, h, ring, turn, item, steps, total);
+#pragma unroll
+        for (int part = 0; part < 2; part++) {
+            const float upper = __uint_as_float(rows[part].reference[0] << 23);
+            const float lower = __uint_as_float(rows[part].reference[1] << 23);
+#pragma unroll
+            for (int i = 0; i < LP_W4_MANY_ROWS / 2; i++)
+                total[part][i] *= i % 4 < 2 ? upper : lower;
+            w4_many_redo<W4_MX_FP8>(p, item, part, rows[part].farthest > W4_SPAN, total[part]);
+        }
     } else {
-        uint32_t largest = 0; /* scales of this lane's rows; rare ones: redo them */
-        w4_many_nv<N>(h, ring, turn, steps, total[0], largest);
-        w4_many_redo<W4_NV, N>(p, item, 0, w4_is_rare_scale(largest), total[0]);
+        w4_many_redo<W4_NV>(p, item, 0, w4_is_rare_scale(largest), total[0]);
     }
-    if (projection == 0)
-        w4_many_finish_h<KIND, N>(p, h, item, staging, total, round);
+    if (__shfl_sync(~0u, item.projection, 0) == 0)
+        w4_many_finish_h<KIND>(p, h, item, staging, width, total, round);
     else
-        w4_many_finish_output<KIND, N>(p, h, item, staging, total, round);
+        w4_many_finish_output<KIND>(p, h, item, staging, width, total, round);
+}
+
+/* Products of a tile of N tokens. */
+template <int KIND, int N>
+__device__ __forceinline__ void w4_many_products(w4_many_header &h, uint32_t ring, w4_turn &turn, int steps,
+                                                 w4_mx_rows (&rows)[2], uint32_t &largest, w4_many_totals<KIND> &total)
+{
+    if constexpr (KIND == W4_MX_FP8)
+        w4_many_mx<N>(h, ring, turn, steps, rows, total);
+    else
+        w4_many_nv<N>(h, ring, turn, steps, total[0], largest);
 }
 
 template <int KIND>
@@ -145,13 +162,19 @@ __device__ __forceinline__ void w4_many_multiply(const w4_arguments &p, w4_many_
         const int width = __shfl_sync(~0u, item.width, 0), stages = __shfl_sync(~0u, item.stages, 0);
         if (projection < 0)
             return;
-        if (__shfl_sync(~0u, item.dropped, 0))
+        w4_mx_rows rows[2];
+        uint32_t largest = 0; /* scales of this lane's rows; rare ones: redo them */
+        w4_many_totals<KIND> total;
+        const bool is_dropped = __shfl_sync(~0u, item.dropped, 0);
+        if constexpr (KIND == W4_MX_FP8)
+            if (!is_dropped)
+                w4_many_mx_rows(h, ring, turn, stages, rows);
+        if (is_dropped)
             for (int k = 0; k < stages; k++, turn.next()) {
                 hopper::barrier_wait(hopper::shared_address(&h.full[turn.at]), turn.phase);
                 w4_release(h, turn.at, lane);
             }
-#define W4_MANY_CASE(n)                                                                                                \
-    else if (width == (n)) w4_many_tile<KIND, n>(p, h, staging, ring, turn, item, projection, stages, round);
+#define W4_MANY_CASE(n) else if (width == (n)) w4_many_products<KIND, n>(h, ring, turn, stages, rows, largest, total);
         W4_MANY_CASE(8)
         W4_MANY_CASE(16)
         W4_MANY_CASE(24)
@@ -169,6 +192,8 @@ __device__ __forceinline__ void w4_many_multiply(const w4_arguments &p, w4_many_
         W4_MANY_CASE(120)
         W4_MANY_CASE(128)
 #undef W4_MANY_CASE
+        if (!__shfl_sync(~0u, item.dropped, 0))
+            w4_many_finish<KIND>(p, h, staging, item, rows, largest, total, round);
         /* Tells the compiler that warps do not diverge: else each product's addresses take a move more, and wait for
          * it. */
         asm volatile("bar.sync %0, 128;" ::"r"(1 + threadIdx.x / 128) : "memory");

@@ -34,8 +34,8 @@ __device__ __forceinline__ void w4_many_nv_decode(uint32_t (&a)[2][4], const w4_
 
 /* Starts its products. `tokens`: of the step. */
 template <int N>
-__device__ __forceinline__ void w4_many_nv_start(float (&sum)[N / 2], const uint32_t (&a)[2][4], uint32_t tokens,
-                                                 int word)
+__device__ __forceinline__ void w4_many_nv_start(float (&sum)[LP_W4_MANY_ROWS / 2], const uint32_t (&a)[2][4],
+                                                 uint32_t tokens, int word)
 {
     hopper::mma_begin();
 #pragma unroll
@@ -47,7 +47,7 @@ __device__ __forceinline__ void w4_many_nv_start(float (&sum)[N / 2], const uint
 /* sum <- that of a tile of `steps` stages from `turn` on. largest: the largest scales of this lane's rows. */
 template <int N>
 __device__ __forceinline__ void w4_many_nv(w4_many_header &h, uint32_t ring, w4_turn &turn, int steps,
-                                           float (&sum)[N / 2], uint32_t &largest)
+                                           float (&sum)[LP_W4_MANY_ROWS / 2], uint32_t &largest)
 {
     using L = w4_many_layout<W4_NV>;
     const w4_places<L> my(w4_many_row<W4_NV>(0));

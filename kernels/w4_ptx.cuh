@@ -87,10 +87,10 @@ __device__ __forceinline__ uint64_t w4_operand(uint32_t at, uint32_t step)
                      : __VA_ARGS__                                                                                     \
                      : W4_IN);
 
-template <bool BF16, int N>
-__device__ __forceinline__ void w4_mma(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b, int add)
+template <bool BF16, int N, int D>
+__device__ __forceinline__ void w4_mma(float (&d)[D], const uint32_t (&a)[4], uint64_t b, int add)
 {
-    static_assert(N % 8 == 0 && N > 0 && N <= 128, "columns of a product");
+    static_assert(N % 8 == 0 && N > 0 && N <= 128 && N / 2 <= D, "columns of a product");
     /* clang-format off */
     W4_MMA_OF(8, W4_D4, "%4", "%5", "%6", "%7", "%8", "%9", W4_IO4(0))
     W4_MMA_OF(16, W4_D8, "%8", "%9", "%10", "%11", "%12", "%13", W4_IO8(0))
