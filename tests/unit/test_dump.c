@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The text form of traces (docs/format.md T1-T9; rules R3, R12, R18): back and forth without loss, strict, linear. */
 #include "growth_testing.h"
+#include "trace_faults.h"
 #include "trace_fixture.h"
 
 #include "traces/dump_text.h"

@@ -4,6 +4,7 @@
  * that a test for each of them is seen to work. (Where blocks are shared, most pieces cannot fail.)
  */
 #define FIX_SMALL
+#include "trace_faults.h"
 #include "trace_fixture.h"
 
 #include "traces/findings.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SQL over a trace (docs/format.md Q1-Q6; rule R17): right rows, nothing but reading, bounded work. */
+#include "trace_faults.h"
 #include "trace_fixture.h"
 
 #include "traces/query.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reading and writing a trace file while each allocation and each call for a file fails in turn (docs/format.md R9). */
+#include "trace_faults.h"
 #include "trace_fixture.h"
 
 #include "traces/trace_file.h"

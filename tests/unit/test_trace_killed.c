@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A process that is killed while it saves a trace: whoever looks afterwards finds the old file or the new one, whole.
  */
+#include "trace_faults.h"
 #include "trace_fixture.h"
 
 #include <sys/wait.h>
