@@ -301,7 +301,7 @@ LP_API lp_tensor lp_to_f32_at(const char *file, int line, lp_tensor t);
 #define lp_where(...)      lp_where_at(LP_HERE, __VA_ARGS__)
 #define lp_or_if_zero(...) lp_or_if_zero_at(LP_HERE, __VA_ARGS__)
 
-/* The functions behind the macros. lp_reduce: over one dimension; a reduction by lp_unary is over all. A constant
+/* The functions behind the macros. lp_reduce_at: over one dimension; a reduction by lp_unary_at is over all. A constant
  * result of a comparison is 1.0 or 0.0. Invalid operands give an invalid result. */
 LP_API lp_tensor lp_unary_at(const char *file, int line, lp_op op, lp_tensor t);
 LP_API lp_tensor lp_reduce_at(const char *file, int line, lp_op op, lp_tensor t, int dim);

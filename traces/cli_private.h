@@ -20,7 +20,6 @@ typedef struct lp_cli_state {
     FILE *file; /* of -o */
     char *path, *partial;
     int64_t started_ns, drawn_ns; /* of the progress line */
-    int64_t rate_done;
     bool drawn;
 } lp_cli_state;
 

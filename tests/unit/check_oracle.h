@@ -37,7 +37,6 @@ typedef struct oracle {
     writer writer[WRITERS];
     int writers;
     bool used[NAMES], refused[NAMES], reads[NAMES], read[NAMES][NAME_BYTES]; /* over all ranks */
-    bool is_new_rank;
     verdict v;
 } oracle;
 
