@@ -107,6 +107,8 @@ static int take_own(lp_cli *cli, int index, bool negated, const char *value)
         return lp_cli_usage(cli, "--%s takes one of %s, not '%s'", o->name, o->choices, lp_cli_clean(value));
     if (value[0] == '\0' && is_taken_as_it_is(o)) /* a variable of a script that was not set */
         return lp_cli_usage(cli, "--%s needs a value, not ''", o->name);
+    if (strcmp(value, "-") == 0 && strcmp(o->name, "output") == 0) /* elsewhere a name for standard output */
+        return lp_cli_usage(cli, "--output takes a name, not '-': a file called that is './-'");
     if (s->value[index] != NULL && is_list(o))
         return add_to_list(s, index, value);
     s->value[index] = value;

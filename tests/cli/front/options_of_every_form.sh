@@ -51,3 +51,10 @@ loadplan check good.lpt --ops ,, || echo "exit $?"
 loadplan diff --against '' good.lpt || echo "exit $?"
 loadplan info good.lpt -o '' || echo "exit $?"
 test ! -e .partial
+echo "--- no file for standard output"
+for command in info dump check; do
+    loadplan "$command" good.lpt -o - || echo "exit $?"
+done
+test ! -e ./-
+loadplan dump good.lpt -o ./-
+test -s ./-
