@@ -112,89 +112,135 @@ static void test_reads_are_those_of_the_rolled_file(void **state)
     close_bed(&b);
 }
 
-/* The same names as files: constant, of one element, and one whose values fall together in the cast. */
-static void test_what_must_change(void **state)
+/* ---- verdicts ---- */
+
+enum { CONSTANT, SINGLE, CLOSE, HALF, OTHER, UNUSED, TENSORS };
+static const char *const tensor_name[TENSORS] = {"constant", "single", "close", "half", "other", "unused"};
+static const int64_t tensor_rows[TENSORS] = {4, 1, 2, 8, 8, 2}, tensor_columns[TENSORS] = {4, 1, 2, 4, 4, 2};
+
+static float value_of(int tensor, int64_t k)
 {
-    world w;
-    bed b;
-    lp_platform platform = {.io = NULL};
-    static uint8_t memory[DESTS_MAX][4096];
-    uint8_t verdict[DESTS_MAX];
-    (void)state;
-    memset(&w, 0, sizeof w);
-    static const char *const names[] = {"constant", "single", "close", "half", "other", "unused"};
-    static const int64_t rows[] = {4, 1, 2, 8, 8, 2}, columns[] = {4, 1, 2, 4, 4, 2};
-    open_bed(&b);
-    for (int i = 0; i < 6; i++) {
-        (void)add_source(&w, names[i], LP_F32, rows[i], columns[i]);
-        const int64_t shape[2] = {rows[i], columns[i]};
-        const lp_checkpoint_tensor t = {
-            .name = names[i], .dtype = LP_F32, .ndim = 2, .shape = shape, .file = 0, .file_off = b.used};
-        assert_ok(&b, lp_checkpoint_add(b.checkpoint, &t, &b.err));
-        b.used += rows[i] * columns[i] * 4;
+    switch (tensor) {
+    case CONSTANT:
+        return 3;
+    case CLOSE: /* one BF16 value */
+        return 1.0f + (float)k * 0x1p-20f;
+    case HALF: /* the upper half is constant, and so is what comes before it */
+        return k < 15 ? (float)k : 7;
+    default:
+        return (float)k;
     }
-    seal_bed(&b, 9);
-    const int fd = open(b.path, O_WRONLY);
-    for (int i = 0; i < 6; i++) {
-        const lp_checkpoint_tensor *t = lp_checkpoint_at(b.checkpoint, lp_checkpoint_find(b.checkpoint, names[i]));
+}
+
+/* The tensors as names of the world, and as a file. */
+static void write_tensors(bed *b, world *w)
+{
+    for (int i = 0; i < TENSORS; i++) {
+        (void)add_source(w, tensor_name[i], LP_F32, tensor_rows[i], tensor_columns[i]);
+        const lp_checkpoint_tensor t = {.name = tensor_name[i],
+                                        .dtype = LP_F32,
+                                        .ndim = 2,
+                                        .shape = (int64_t[]){tensor_rows[i], tensor_columns[i]},
+                                        .file = 0,
+                                        .file_off = b->used};
+        assert_ok(b, lp_checkpoint_add(b->checkpoint, &t, &b->err));
+        b->used += tensor_rows[i] * tensor_columns[i] * 4;
+    }
+    seal_bed(b, 9);
+    const int fd = open(b->path, O_WRONLY);
+    for (int i = 0; i < TENSORS; i++) {
+        const int64_t number = lp_checkpoint_find(b->checkpoint, tensor_name[i]);
+        const lp_checkpoint_tensor *t = lp_checkpoint_at(b->checkpoint, number);
         for (int64_t k = 0; k < t->bytes / 4; k++) {
-            float value = (float)k;
-            if (i == 0)
-                value = 3;
-            if (i == 2) /* one BF16 value */
-                value = 1.0f + (float)k * 0x1p-20f;
-            if (i == 3) /* the upper half is constant, and so is what comes before it */
-                value = k < 15 ? (float)k : 7;
+            const float value = value_of(i, k);
             assert_int_equal(pwrite(fd, &value, 4, t->file_off + 4 * k), 4);
         }
     }
     close(fd);
-    const int d_constant = add_dest(&w, "d_constant", LP_F32, 4, 4, 0, "g");
-    const int d_single = add_dest(&w, "d_single", LP_F32, 1, 1, 0, "g");
-    const int d_close = add_dest(&w, "d_close", LP_BF16, 2, 2, 0, "g");
-    const int d_same = add_dest(&w, "d_same", LP_F32, 2, 2, 0, "g");
-    const int d_half = add_dest(&w, "d_half", LP_F32, 4, 4, 0, "g");
-    const int d_other = add_dest(&w, "d_other", LP_F32, 8, 4, 0, "g");
-    const int d_fill = add_dest(&w, "d_fill", LP_F32, 2, 2, 0, "g");
-    const int d_both = add_dest(&w, "d_both", LP_F32, 12, 4, 0, "g");
-    const int d_max = add_dest(&w, "d_max", LP_F32, 1, 1, 0, "g");
-    add_copy(&w, 0, d_constant, 0, 4, 0);
-    add_copy(&w, 1, d_single, 0, 1, 0);
-    add_copy(&w, 2, d_close, 0, 2, 0); /* a cast */
-    add_copy(&w, 2, d_same, 0, 2, 0);
-    add_copy(&w, 3, d_half, 0, 4, 4); /* rows 4 to 7 */
-    add_copy(&w, 4, d_other, 0, 8, 0);
-    add_fill(&w, -1, d_fill, 0, 2, 1);
-    add_copy(&w, 0, d_both, 0, 4, 0);
-    add_copy(&w, 4, d_both, 4, 8, 0);
-    w.derive[w.nderive++] = (derive){.kind = DERIVE_MAX, .dest = d_max, .input = d_other};
-    build_world(&w, NULL);
+}
 
+/* Destinations that are a copy of rows of one tensor, and what must be said of each. */
+typedef struct judged {
+    const char *name;
+    lp_dtype dtype;
+    int64_t rows, columns;
+    int tensor;
+    int64_t first_row; /* of the tensor */
+    uint8_t verdict;
+} judged;
+
+static const judged copies[] = {
+    {"d_constant", LP_F32, 4, 4, CONSTANT, 0, LP_ROLLED_SAME}, {"d_single", LP_F32, 1, 1, SINGLE, 0, LP_ROLLED_SAME},
+    {"d_close", LP_BF16, 2, 2, CLOSE, 0, LP_ROLLED_SAME}, /* a cast */
+    {"d_same", LP_F32, 2, 2, CLOSE, 0, LP_ROLLED_OTHER},       {"d_half", LP_F32, 4, 4, HALF, 4, LP_ROLLED_SAME},
+    {"d_other", LP_F32, 8, 4, OTHER, 0, LP_ROLLED_OTHER},
+};
+enum { COPIES = sizeof copies / sizeof *copies };
+
+/* Beside them a fill, a destination of two tensors, and what is computed. */
+static void make_world(world *w)
+{
+    int last = -1; /* "d_other" */
+    for (int i = 0; i < COPIES; i++) {
+        const judged *c = &copies[i];
+        last = add_dest(w, c->name, c->dtype, c->rows, c->columns, 0, "g");
+        add_copy(w, c->tensor, last, 0, c->rows, c->first_row);
+    }
+    add_fill(w, -1, add_dest(w, "d_fill", LP_F32, 2, 2, 0, "g"), 0, 2, 1);
+    const int both = add_dest(w, "d_both", LP_F32, 12, 4, 0, "g");
+    add_copy(w, CONSTANT, both, 0, 4, 0);
+    add_copy(w, OTHER, both, 4, 8, 0);
+    const int max = add_dest(w, "d_max", LP_F32, 1, 1, 0, "g");
+    w->derive[w->nderive++] = (derive){.kind = DERIVE_MAX, .dest = max, .input = last};
+    build_world(w, NULL);
+}
+
+static uint8_t verdict_on(const char *name)
+{
+    for (int i = 0; i < COPIES; i++)
+        if (strcmp(copies[i].name, name) == 0)
+            return copies[i].verdict;
+    return strcmp(name, "d_both") == 0 ? LP_ROLLED_OTHER : LP_ROLLED_NOT_LOADED;
+}
+
+static lp_plan *bind_world(world *w, uint8_t memory[DESTS_MAX][4096], const lp_platform *platform)
+{
     lp_destination_memory list[DESTS_MAX];
-    for (int i = 0; i < w.ndest; i++)
-        list[i] = (lp_destination_memory){.name = w.dest[i].name,
-                                          .dtype = w.dest[i].dtype,
+    lp_plan *plan = NULL;
+    for (int i = 0; i < w->ndest; i++)
+        list[i] = (lp_destination_memory){.name = w->dest[i].name,
+                                          .dtype = w->dest[i].dtype,
                                           .ndim = 2,
-                                          .shape = w.dest[i].shape,
-                                          .stride = w.dest[i].stride,
+                                          .shape = w->dest[i].shape,
+                                          .stride = w->dest[i].stride,
                                           .data = memory[i],
                                           .storage = memory[i],
-                                          .storage_bytes = w.dest[i].storage_bytes};
-    lp_plan *plan = NULL;
-    assert_ok(&w, lp_bind(&plan, w.trace, NULL, list, w.ndest, &(lp_bind_options){.platform = &platform}, &w.err));
+                                          .storage_bytes = w->dest[i].storage_bytes};
+    assert_ok(w, lp_bind(&plan, w->trace, NULL, list, w->ndest, &(lp_bind_options){.platform = platform}, &w->err));
+    return plan;
+}
+
+static void test_what_must_change(void **state)
+{
+    static uint8_t memory[DESTS_MAX][4096];
+    const lp_platform platform = {.io = NULL};
+    world w;
+    bed b;
+    uint8_t verdict[DESTS_MAX];
+    (void)state;
+    memset(&w, 0, sizeof w);
+    open_bed(&b);
+    write_tensors(&b, &w);
+    make_world(&w);
+    lp_plan *plan = bind_world(&w, memory, &platform);
     memset(verdict, LP_ROLLED_OTHER, sizeof verdict);
     assert_ok(&w, lp_rolled_judge(plan, b.checkpoint, verdict, &w.err));
-    const lp_rows *rows_of = lp_plan_rows(plan);
-    for (uint32_t i = 0; i < rows_of->ndest; i++) {
-        const char *name = rows_of->dest[i].name;
-        uint8_t want = LP_ROLLED_OTHER;
-        if (strcmp(name, "d_constant") == 0 || strcmp(name, "d_single") == 0 || strcmp(name, "d_close") == 0 ||
-            strcmp(name, "d_half") == 0)
-            want = LP_ROLLED_SAME;
-        if (strcmp(name, "d_fill") == 0 || strcmp(name, "d_max") == 0)
-            want = LP_ROLLED_NOT_LOADED;
-        if (verdict[i] != want)
-            fail_msg("'%s' is judged %d, not %d", name, verdict[i], want);
+    const lp_rows *rows = lp_plan_rows(plan);
+    assert_int_equal(rows->ndest, COPIES + 3);
+    for (uint32_t i = 0; i < rows->ndest; i++) {
+        const char *name = rows->dest[i].name;
+        if (verdict[i] != verdict_on(name))
+            fail_msg("'%s' is judged %d, not %d", name, verdict[i], verdict_on(name));
     }
     memset(verdict, LP_ROLLED_NOT_LOADED, sizeof verdict); /* only what is asked for is read */
     unlink(b.path);
