@@ -58,6 +58,9 @@ lp_status lp_chain_stack(lp_chain *chain, const char *name, lp_error *err)
         c.axis[a] = c.axis[a - 1];
         c.axis[a].dim++;
     }
+    for (int32_t j = 0; j < c.joints; j++)
+        for (int32_t i = 0; i < c.joint[j].axes; i++)
+            c.joint[j].axis[i]++;
     for (int32_t d = c.ndim; d > 0; d--)
         memcpy(c.dim_name[d], c.dim_name[d - 1], LP_CHAIN_NAME);
     for (int32_t p = 0; p < c.parts; p++)

@@ -18,9 +18,8 @@ static const lp_chain_place *place_of(const lp_chain_part *part, int32_t axis)
 
 static bool continues(const lp_cut_span *inner, const lp_cut_span *outer)
 {
-    return lp_cut_is_plain(inner->place) && lp_cut_is_plain(outer->place) &&
-           inner->place->backwards == outer->place->backwards && outer->stride == inner->stride * inner->extent &&
-           outer->from == inner->from * inner->extent;
+    return inner->plain && outer->plain && inner->place->backwards == outer->place->backwards &&
+           outer->stride == inner->stride * inner->extent && outer->from == inner->from * inner->extent;
 }
 
 static void read_side(lp_cut_side *s, const lp_chain_form *form, int32_t p)
@@ -28,7 +27,8 @@ static void read_side(lp_cut_side *s, const lp_chain_form *form, int32_t p)
     const lp_chain *const c = &form->chain;
     const lp_chain_part *const part = &c->part[p];
     int64_t next[LP_CHAIN_DIMS], end[LP_CHAIN_DIMS], below = 1;
-    *s = (lp_cut_side){.form = form};
+    const uint32_t joint = lp_chain_joint_axes(c, p);
+    *s = (lp_cut_side){.form = form, .p = p};
     for (int32_t d = c->ndim - 1; d >= 0; d--) {
         next[d] = below;
         end[d] = below *= form->shape[d];
@@ -37,10 +37,12 @@ static void read_side(lp_cut_side *s, const lp_chain_form *form, int32_t p)
         const int32_t a = part->source[i], d = c->axis[a].dim;
         const int64_t extent = c->axis[a].extent, from = next[d];
         next[d] *= extent;
-        const lp_cut_span now = {
-            from, extent, form->stride[p][a], next[d] < end[d] ? next[d] : end[d], place_of(part, a), a};
+        const lp_chain_place *const place = place_of(part, a);
+        const bool plain = lp_chain_turns(place) == 0 && place->list_end == 0 && (joint >> a & 1) == 0;
+        const int64_t until = next[d] < end[d] ? next[d] : end[d];
+        const lp_cut_span now = {from, extent, form->stride[p][a], until, place, a, plain};
         const bool there = from < end[d];
-        if (extent == 1 || (!there && lp_cut_is_plain(now.place)))
+        if (extent == 1 || (!there && plain))
             continue;
         if (there && s->spans > 0 && continues(&s->span[s->spans - 1], &now))
             s->run[s->runs - 1].until = now.until;

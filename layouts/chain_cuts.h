@@ -34,6 +34,7 @@ typedef struct lp_cut_span {
     int64_t from, extent, stride, until; /* until: the end of its dimension, or of all its steps */
     const lp_chain_place *place;
     int32_t axis;
+    bool plain; /* its term is linear in its own digit */
 } lp_cut_span;
 
 /* Axes that continue each other, as far as their dimension goes. */
@@ -43,16 +44,10 @@ typedef struct lp_cut_run {
 
 typedef struct lp_cut_side {
     const lp_chain_form *form;
-    int32_t spans, runs;
+    int32_t p, spans, runs;
     lp_cut_span span[LP_CHAIN_AXES]; /* innermost first */
     lp_cut_run run[LP_CHAIN_AXES];
 } lp_cut_side;
-
-/* Whether nothing turns the axis. */
-static inline bool lp_cut_is_plain(const lp_chain_place *place)
-{
-    return lp_chain_turns(place) == 0 && place->list_end == 0;
-}
 
 /* Makes one group of the digits that each term of a side depends on, but for those terms that the other side has too.
  */

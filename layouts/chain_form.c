@@ -108,6 +108,11 @@ static lp_status resolve_parts(lp_chain_form *form, int32_t d, int64_t size, lp_
 static void invert_lists(lp_chain_form *form)
 {
     const lp_chain *const c = &form->chain;
+    for (int32_t j = 0; j < c->joints; j++) {
+        const int32_t first = c->joint[j].list_end - c->joint[j].steps;
+        for (int32_t s = 0; s < c->joint[j].steps; s++)
+            form->where[first + c->list[first + s]] = (uint8_t)s;
+    }
     for (int32_t p = 0; p < c->parts; p++)
         for (int32_t i = 0; i < c->part[p].axes; i++) {
             const lp_chain_place *const place = &c->part[p].memory[i];
@@ -228,6 +233,7 @@ lp_status lp_chain_resolve(lp_chain_form *out, const lp_chain *chain, const int6
             return lp_fail(err, LP_E_LIMIT, "a tensor of more than 2^56 elements");
     }
     LP_TRY(check_swizzles(&form.chain, err));
+    LP_TRY(lp_chain_check_joints(&form.chain, err));
     for (int32_t p = 0; p < chain->parts; p++)
         LP_TRY(undo_swizzles(&form, p, err));
     invert_lists(&form);

@@ -6,7 +6,8 @@
 
 lp_formula lp_formula_of(const lp_chain_form *form, int32_t p)
 {
-    lp_formula s = {form, p, 0};
+    lp_formula s = {form, p, lp_chain_joint_axes(&form->chain, p), 0};
+    s.apart = s.joint;
     const lp_chain_part *const part = &form->chain.part[p];
     for (int32_t i = 0; i < part->axes; i++)
         if (lp_chain_turns(&part->memory[i]) != 0 || part->memory[i].list_end > 0)
@@ -82,6 +83,23 @@ void lp_formula_put_factor(lp_layout_writer *w, int64_t factor)
         lp_layout_put(w, "%lld*", (long long)factor);
 }
 
+void lp_formula_put_joint(lp_layout_writer *w, const lp_formula *s, const lp_chain_joint *joint)
+{
+    for (int32_t i = 0; i < joint->axes; i++)
+        lp_layout_put(w, "%s%s", i > 0 ? "_" : "", s->form->chain.axis[joint->axis[i]].name);
+}
+
+int32_t lp_formula_in_joint(const lp_formula *s, const lp_chain_joint *joint, int32_t axis, int64_t *below)
+{
+    *below = 1;
+    for (int32_t i = joint->axes - 1; i >= 0 && lp_chain_joint_in(&s->form->chain, joint, s->p); i--) {
+        if (joint->axis[i] == axis)
+            return i;
+        *below *= s->form->chain.axis[joint->axis[i]].extent;
+    }
+    return -1;
+}
+
 /* ---- forward ---- */
 
 /* "n/4%32"; `outermost` digits need no remainder. */
@@ -97,6 +115,36 @@ static void put_source_digit(lp_layout_writer *w, const lp_formula *s, int32_t d
         lp_layout_put(w, "/%lld", (long long)g->below);
     if (!outermost)
         lp_layout_put(w, "%%%lld", (long long)g->extent);
+}
+
+/* The digit of an axis behind the first `lists` lists over several axes: "w_x.index(4*(b%3) + (x%4))/4%3". */
+static void put_joint_digit(lp_layout_writer *w, const lp_formula *s, int32_t axis, int32_t lists)
+{
+    const lp_chain *const c = &s->form->chain;
+    int32_t dim;
+    int64_t below;
+    if (lists == 0) {
+        const lp_formula_digit g = lp_formula_digit_of(s, axis, &dim);
+        put_source_digit(w, s, dim, &g, false);
+        return;
+    }
+    const lp_chain_joint *const joint = &c->joint[lists - 1];
+    if (lp_formula_in_joint(s, joint, axis, &below) < 0) {
+        put_joint_digit(w, s, axis, lists - 1);
+        return;
+    }
+    lp_formula_put_joint(w, s, joint);
+    for (int32_t i = 0; i < joint->axes; i++) {
+        int64_t factor;
+        (void)lp_formula_in_joint(s, joint, joint->axis[i], &factor);
+        lp_layout_put(w, i == 0 ? ".index(" : " + ");
+        lp_formula_put_factor(w, factor);
+        lp_layout_put(w, "(");
+        put_joint_digit(w, s, joint->axis[i], lists - 1);
+        lp_layout_put(w, ")");
+    }
+    lp_layout_put(w, below > 1 ? ")/%lld" : ")", (long long)below);
+    lp_layout_put(w, "%%%lld", (long long)c->axis[axis].extent);
 }
 
 /* Digits that turn g, each behind its sign: " ^ n%8". */
@@ -124,7 +172,10 @@ static void put_step(lp_layout_writer *w, const lp_formula *s, int32_t d, const 
     if (g->listed)
         lp_layout_put(w, "%s.index(", s->form->chain.axis[g->axis].name);
     lp_layout_put(w, rotated ? "(" : "");
-    put_source_digit(w, s, d, g, outermost);
+    if ((s->joint >> g->axis & 1) != 0)
+        put_joint_digit(w, s, g->axis, s->form->chain.joints);
+    else
+        put_source_digit(w, s, d, g, outermost);
     if (flipped) {
         lp_layout_put(w, " + (%lld-2*(", (long long)(g->extent - 1));
         put_source_digit(w, s, d, g, outermost);
@@ -152,7 +203,8 @@ static void put_forward(lp_layout_writer *w, const lp_formula *s)
         const int32_t count = lp_formula_digits(s, d, digits);
         for (int32_t i = 0; i < count; i++, plus = " + ") {
             const lp_formula_digit *const g = &digits[i];
-            const bool plain = g->below == 1 && i == 0 && !g->backwards && lp_chain_turns(g->place) == 0;
+            const bool turned = lp_chain_turns(g->place) != 0 || (s->joint >> g->axis & 1) != 0;
+            const bool plain = g->below == 1 && i == 0 && !g->backwards && !turned;
             lp_layout_put(w, "%s", plus);
             lp_formula_put_factor(w, g->stride);
             lp_layout_put(w, g->listed || plain ? "" : "(");

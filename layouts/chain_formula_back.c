@@ -60,6 +60,36 @@ static void put_place_digit(lp_layout_writer *w, const lp_formula *s, const lp_f
     lp_layout_put(w, g->listed ? "]" : "");
 }
 
+/* The digit of an axis before lists over several axes from `list` on: "w_x[4*(off/8%3) + (off%4)]/4%3". */
+static void put_joint_digit(lp_layout_writer *w, const lp_formula *s, int32_t axis, int32_t list)
+{
+    const lp_chain *const c = &s->form->chain;
+    int32_t dim;
+    int64_t below;
+    if (list == c->joints) {
+        const lp_formula_digit g = lp_formula_digit_of(s, axis, &dim);
+        put_place_digit(w, s, &g);
+        return;
+    }
+    const lp_chain_joint *const joint = &c->joint[list];
+    if (lp_formula_in_joint(s, joint, axis, &below) < 0) {
+        put_joint_digit(w, s, axis, list + 1);
+        return;
+    }
+    lp_formula_put_joint(w, s, joint);
+    for (int32_t i = 0; i < joint->axes; i++) {
+        int64_t factor;
+        (void)lp_formula_in_joint(s, joint, joint->axis[i], &factor);
+        lp_layout_put(w, i == 0 ? "[" : " + ");
+        lp_formula_put_factor(w, factor);
+        lp_layout_put(w, "(");
+        put_joint_digit(w, s, joint->axis[i], list + 1);
+        lp_layout_put(w, ")");
+    }
+    lp_layout_put(w, below > 1 ? "]/%lld" : "]", (long long)below);
+    lp_layout_put(w, "%%%lld", (long long)c->axis[axis].extent);
+}
+
 /* Those whose places exclusive-or to a digit, its own first. */
 static void put_unswizzled(lp_layout_writer *w, const lp_formula *s, const lp_formula_digit *g)
 {
@@ -145,7 +175,9 @@ static void put_inverse(lp_layout_writer *w, const lp_formula *s)
             lp_layout_put(w, i == 0 && first == 0 ? "" : " + ");
             lp_formula_put_factor(w, g->below);
             lp_layout_put(w, bracket ? "(" : "");
-            if (g->place->flip != 0)
+            if ((s->joint >> g->axis & 1) != 0)
+                put_joint_digit(w, s, g->axis, 0);
+            else if (g->place->flip != 0)
                 put_unflipped(w, s, g);
             else if (late)
                 put_unrotated(w, s, g);

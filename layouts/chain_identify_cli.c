@@ -116,14 +116,14 @@ static int64_t first_difference(const lp_chain_form *form, const int64_t *place,
 }
 
 /* Known chains that give this permutation at this shape. */
-static json_t *known_like(const lp_chain *found, const int64_t *shape, const int64_t *place, int64_t count)
+static json_t *known_like(int32_t ndim, const int64_t *shape, const int64_t *place, int64_t count)
 {
     json_t *const list = json_array();
     for (int32_t i = 0; i < lp_chain_known_count(); i++) {
         const lp_chain_known *const known = lp_chain_known_at(i);
         lp_chain chain;
         lp_chain_form form;
-        if (lp_chain_parse(&chain, known->chain, NULL) == LP_OK && chain.ndim == found->ndim &&
+        if (lp_chain_parse(&chain, known->chain, NULL) == LP_OK && chain.ndim == ndim &&
             lp_chain_resolve(&form, &chain, shape, known->pads, NULL) == LP_OK && form.units == count &&
             first_difference(&form, place, count) < 0)
             json_array_append_new(list, json_string(known->id));
@@ -205,6 +205,23 @@ static int compare(lp_cli *cli, const lp_chain_request *request, const int64_t *
     return form.units == count && at < 0 ? LP_EXIT_DONE : LP_EXIT_NO;
 }
 
+/* The chain of the recording, or else a named one that it is. */
+static int search(lp_cli *cli, const lp_chain_request *request, const lp_platform *platform, int bits,
+                  const int64_t *place, int64_t count, bool json)
+{
+    lp_chain found;
+    lp_error err;
+    const int32_t ndim = request->chain.ndim;
+    lp_status status = lp_chain_identify_parts(&found, place, count, ndim, request->shape, platform->alloc, &err);
+    json_t *const like = known_like(ndim, request->shape, place, count);
+    if (status == LP_E_UNSUPPORTED && json_array_size(like) > 0)
+        status = lp_chain_parse(&found, lp_chain_known_find(json_string_value(json_array_get(like, 0)))->chain, &err);
+    if (status == LP_OK)
+        return report(cli, &found, request->shape, like, json);
+    json_decref(like);
+    return fail_identify(cli, request, platform, bits, place, count, &err);
+}
+
 int lp_chain_identify_file(lp_cli *cli, const lp_chain_request *request, const char *in, bool json)
 {
     const lp_platform platform = lp_platform_resolve(lp_cli_platform(cli));
@@ -212,7 +229,6 @@ int lp_chain_identify_file(lp_cli *cli, const lp_chain_request *request, const c
     int64_t *place = NULL, count = 0;
     int bits = request->unit_bits;
     lp_error err;
-    lp_chain found;
     lp_status status = lp_checkpoint_open_with(&ck, in, &platform, &err);
     if (status == LP_OK)
         status = read_places(ck, &platform, &bits, &place, &count, &err);
@@ -223,11 +239,8 @@ int lp_chain_identify_file(lp_cli *cli, const lp_chain_request *request, const c
     count_from_zero(request, place, count);
     if (request->chain.axes > 0)
         code = compare(cli, request, place, count, json);
-    else if (lp_chain_identify_parts(&found, place, count, request->chain.ndim, request->shape, platform.alloc, &err) !=
-             LP_OK)
-        code = fail_identify(cli, request, &platform, bits, place, count, &err);
     else
-        code = report(cli, &found, request->shape, known_like(&found, request->shape, place, count), json);
+        code = search(cli, request, &platform, bits, place, count, json);
     lp_release(platform.alloc, place);
     return code;
 }

@@ -27,6 +27,8 @@ static int64_t even_run(const lp_chain_form *form, const int64_t *index, int64_t
     const int64_t begin = d == c->split_dim ? form->first[p] : 0;
     const int64_t left = form->shape[d] - index[d], extent = c->axis[last].extent;
     *stride = form->stride[p][last];
+    if ((lp_chain_joint_axes(c, p) >> last & 1) != 0)
+        return 1;
     for (int32_t i = 0; i < part->axes; i++) {
         const lp_chain_place *const place = &part->memory[i];
         const uint32_t turns = lp_chain_turns(place);

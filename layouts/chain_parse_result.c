@@ -56,33 +56,13 @@ static lp_status read_list(lp_chain_reader *r, int32_t a, lp_chain_place *place)
 {
     lp_chain *const c = r->chain;
     const int64_t begin = r->at;
-    const int32_t first = c->listed;
-    bool seen[LP_CHAIN_LISTS] = {false};
+    int32_t steps;
     if (r->text[begin] != '[')
         return LP_OK;
     if (place->backwards)
         return lp_chain_wrong(r, begin, "a list of an axis that runs backwards");
-    r->at++;
-    for (lp_chain_skip_space(r); lp_chain_is_digit(r->text[r->at]); lp_chain_skip_space(r)) {
-        const int64_t at = r->at;
-        int32_t step = 0;
-        for (; lp_chain_is_digit(r->text[r->at]) && step < LP_CHAIN_LISTS; r->at++)
-            step = step * 10 + (r->text[r->at] - '0');
-        if (step >= LP_CHAIN_LISTS || c->listed == LP_CHAIN_LISTS)
-            return lp_chain_wrong(r, at, "lists of more than 256 steps");
-        if (seen[step])
-            return lp_chain_wrong(r, at, "a step that is there already");
-        seen[step] = true;
-        c->list[c->listed++] = (uint8_t)step;
-    }
-    if (r->text[r->at] != ']')
-        return lp_chain_wrong(r, r->at, "a step or ']' should stand");
-    r->at++;
-    const int32_t steps = c->listed - first;
-    for (int32_t step = 0; step < steps; step++)
-        if (!seen[step])
-            return lp_chain_wrong(r, begin, "a list that leaves out steps");
-    if (steps == 0 || (c->axis[a].extent != 0 && c->axis[a].extent != steps))
+    LP_TRY(lp_chain_read_steps(r, &steps));
+    if (c->axis[a].extent != 0 && c->axis[a].extent != steps)
         return lp_chain_wrong(r, begin, "a list of another length than its axis");
     c->axis[a].extent = steps;
     place->list_end = (int16_t)c->listed;
@@ -229,7 +209,7 @@ lp_status lp_chain_read_result(lp_chain_reader *r)
     for (;; c->out_ndim++) {
         lp_chain_skip_space(r);
         start_out_dim(r);
-        if (r->text[r->at] == '\0')
+        if (r->text[r->at] == '\0' || r->text[r->at] == ',')
             break;
         /* each dimension takes an axis of every part or fails: no more than LP_CHAIN_AXES */
         LP_TRY(r->text[r->at] == '(' ? read_group(r) : read_place(r, 0, c->parts));
@@ -243,5 +223,6 @@ lp_status lp_chain_read_result(lp_chain_reader *r)
                 return lp_fail_at(r->err, LP_E_ARGUMENT, "chain", -1,
                                   "chain '%s': axis '%s' does not stand on the right%s", r->text,
                                   c->axis[c->part[p].source[i]].name, c->parts > 1 ? " in every part" : "");
-    return check_turns(r);
+    LP_TRY(check_turns(r));
+    return lp_chain_read_joints(r);
 }

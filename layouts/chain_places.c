@@ -48,6 +48,7 @@ int64_t lp_chain_locate(const lp_chain_form *form, const int64_t *index)
         digit[a] = rest % c->axis[a].extent;
         rest /= c->axis[a].extent;
     }
+    lp_chain_join_digits(form, p, digit);
     for (int32_t i = 0; i < part->axes; i++) {
         const int32_t a = part->memory[i].axis;
         off += form->stride[p][a] * lp_chain_step_at(form, &part->memory[i], digit);
@@ -141,6 +142,7 @@ bool lp_chain_origin(const lp_chain_form *form, int64_t off, int64_t *index)
     if (!read_steps(form, off, &p, step))
         return false;
     turn_back(form, p, step, digit);
+    lp_chain_unjoin_digits(form, p, digit);
     for (int32_t d = 0; d < c->ndim; d++)
         index[d] = 0;
     for (int32_t i = 0; i < c->part[p].axes; i++) {

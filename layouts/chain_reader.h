@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Between the two files that read a chain's text, left and right of the arrow. */
+/* Between the files that read a chain's text, left and right of the arrow, and its lists. */
 #ifndef LOADPLAN_CHAIN_READER_H
 #define LOADPLAN_CHAIN_READER_H
 
@@ -35,6 +35,12 @@ lp_status lp_chain_read_extent(lp_chain_reader *r, int64_t *extent);
 
 /* Whether `axis` is among the `count` of the list. */
 bool lp_chain_lists(int32_t count, const int8_t *list, int32_t axis);
+
+/* The steps of a list, its bracket not yet read, into the chain's; each once. */
+lp_status lp_chain_read_steps(lp_chain_reader *r, int32_t *steps);
+
+/* Lists over several axes, ", (a b)[...]" as often as they stand, up to the end of the text. */
+lp_status lp_chain_read_joints(lp_chain_reader *r);
 
 /* Everything behind the arrow, once the left side has been read. */
 lp_status lp_chain_read_result(lp_chain_reader *r);

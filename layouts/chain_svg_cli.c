@@ -57,8 +57,8 @@ static int list_row(const drawing *g, int row, int *group, int *axis)
 static void place_text(const drawing *g, const lp_chain_place *place, char *text, size_t bytes)
 {
     lp_layout_writer w = lp_layout_writer_start(text, bytes);
-    lp_layout_put(&w, "%s%s%s", place->backwards ? "~" : "", g->chain->axis[place->axis].name,
-                  place->list_end > 0 ? "[...]" : "");
+    const bool listed = place->list_end > 0 || (lp_chain_joint_axes(g->chain, g->p) >> place->axis & 1) != 0;
+    lp_layout_put(&w, "%s%s%s", place->backwards ? "~" : "", g->chain->axis[place->axis].name, listed ? "[...]" : "");
     for (int a = 0; a < g->chain->axes; a++)
         if ((lp_chain_turns(place) >> a & 1) != 0)
             lp_layout_put(&w, "%c%s", lp_chain_turn_sign(place, a), g->chain->axis[a].name);

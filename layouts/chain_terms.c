@@ -85,13 +85,48 @@ static void join_swizzled(lp_cuts *out, const lp_cut_side *s, const lp_cut_span 
     }
 }
 
+/* Whether list j of several axes is the same in both, and its axes lie in the same places. */
+static bool same_joint(const lp_cut_side *s, const lp_cut_side *t, int32_t j)
+{
+    const lp_chain_joint *const a = &s->form->chain.joint[j], *const b = &t->form->chain.joint[j];
+    const bool here = lp_chain_joint_in(&s->form->chain, a, s->p);
+    bool same = here == lp_chain_joint_in(&t->form->chain, b, t->p) && a->axes == b->axes && a->steps == b->steps;
+    for (int32_t i = 0; i < a->axes && same && here; i++) {
+        const lp_cut_span *const x = span_of(s, a->axis[i]), *const y = span_of(t, b->axis[i]);
+        same = x == NULL || y == NULL ? x == y
+                                      : x->from == y->from && x->extent == y->extent && x->stride == y->stride &&
+                                            x->place->backwards == y->place->backwards;
+    }
+    return same && memcmp(&s->form->chain.list[a->list_end - a->steps], &t->form->chain.list[b->list_end - b->steps],
+                          (size_t)a->steps) == 0;
+}
+
+/* What lists of several axes place depends on all of these axes; where lists share one, on those of all. */
+static void join_joints(lp_cuts *out, const lp_cut_side *s, const lp_cut_side *other)
+{
+    const lp_chain *const c = &s->form->chain;
+    bool same = c->joints == other->form->chain.joints;
+    for (int32_t j = 0; j < c->joints && same; j++)
+        same = same_joint(s, other, j);
+    for (int32_t j = 0; j < c->joints && !same; j++) {
+        int32_t group = -1;
+        for (int32_t i = 0; i < c->joint[j].axes && lp_chain_joint_in(c, &c->joint[j], s->p); i++) {
+            const lp_cut_span *const x = span_of(s, c->joint[j].axis[i]);
+            if (x != NULL)
+                join(out, x, x->from, x->until, &group);
+        }
+    }
+}
+
 void lp_cut_join_terms(lp_cuts *out, const lp_cut_side *s, const lp_cut_side *other)
 {
+    join_joints(out, s, other);
     for (int32_t i = 0; i < s->spans; i++) {
         const lp_cut_span *const x = &s->span[i];
-        if (lp_cut_is_plain(x->place) || has_term(other, x, s))
+        const bool by_list = x->place->list_end > 0;
+        if ((lp_chain_turns(x->place) == 0 && !by_list) || has_term(other, x, s))
             continue;
-        if (x->place->list_end == 0 && lp_chain_late_turns(x->place) == 0) {
+        if (!by_list && lp_chain_late_turns(x->place) == 0) {
             join_swizzled(out, s, x);
             continue;
         }

@@ -48,6 +48,16 @@ static void put_places(lp_layout_writer *w, const lp_chain *chain, const lp_chai
     }
 }
 
+/* ", (w b)[0 2 1 3]" */
+static void put_joint(lp_layout_writer *w, const lp_chain *chain, const lp_chain_joint *joint)
+{
+    for (int32_t i = 0; i < joint->axes; i++)
+        lp_layout_put(w, "%s%s", i == 0 ? ", (" : " ", chain->axis[joint->axis[i]].name);
+    for (int32_t s = 0; s < joint->steps; s++)
+        lp_layout_put(w, "%s%d", s == 0 ? ")[" : " ", (int)chain->list[joint->list_end - joint->steps + s]);
+    lp_layout_put(w, "]");
+}
+
 char lp_chain_turn_sign(const lp_chain_place *place, int32_t axis)
 {
     if ((place->swizzle >> axis & 1) != 0)
@@ -86,5 +96,7 @@ size_t lp_chain_text(const lp_chain *chain, char *buffer, size_t buffer_bytes)
         if (chain->room[d] != 0)
             lp_layout_put(&w, "=%lld", (long long)chain->room[d]);
     }
+    for (int32_t j = 0; j < chain->joints; j++)
+        put_joint(&w, chain, &chain->joint[j]);
     return w.used;
 }

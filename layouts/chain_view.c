@@ -25,10 +25,11 @@ static const lp_chain_place *place_of(const lp_chain_part *part, int32_t axis)
 
 /* ---- which pieces there are ---- */
 
-static uint32_t fixed_axes(const lp_chain_form *form, const lp_chain_part *part)
+static uint32_t fixed_axes(const lp_chain_form *form, int32_t p)
 {
     const lp_chain *const c = &form->chain;
-    uint32_t fixed = 0;
+    const lp_chain_part *const part = &c->part[p];
+    uint32_t fixed = lp_chain_joint_axes(c, p);
     for (int32_t i = 0; i < part->axes; i++) {
         const lp_chain_place *const place = &part->memory[i];
         const int32_t d = c->axis[place->axis].dim;
@@ -69,7 +70,7 @@ static bool cut(const lp_chain_form *form, int32_t p, int64_t *number, ranges *r
 {
     const lp_chain *const c = &form->chain;
     const lp_chain_part *const part = &c->part[p];
-    const uint32_t fixed = fixed_axes(form, part);
+    const uint32_t fixed = fixed_axes(form, p);
     int64_t left = *number;
     for (int32_t a = 0; a < c->axes; a++) {
         r->from[a] = 0;
@@ -121,6 +122,10 @@ static lp_status piece_region(const lp_chain_form *form, int32_t p, const ranges
     const lp_chain *const c = &form->chain;
     const lp_chain_part *const part = &c->part[p];
     const int64_t bits = lp_dtype_bits(dtype);
+    const uint32_t joint = lp_chain_joint_axes(c, p);
+    int64_t digit[LP_CHAIN_AXES];
+    memcpy(digit, r->from, sizeof digit);
+    lp_chain_join_digits(form, p, digit);
     lp_view_start(v, dtype, form->out_first[p] * form->split_stride * bits);
     for (int32_t i = 0, d = -1; i < part->axes; i++) {
         const int32_t a = part->source[i];
@@ -132,8 +137,8 @@ static lp_status piece_region(const lp_chain_form *form, int32_t p, const ranges
             if ((place->swizzle >> b & 1) != 0)
                 mask ^= r->from[b];
         v->size[d] *= r->until[a] - r->from[a];
-        if (place->list_end > 0 || lp_chain_late_turns(place) != 0) {
-            v->offset_bits += lp_chain_step_at(form, place, r->from) * stride;
+        if (place->list_end > 0 || lp_chain_late_turns(place) != 0 || (joint >> a & 1) != 0) {
+            v->offset_bits += lp_chain_step_at(form, place, digit) * stride;
             continue;
         }
         if (place->swizzle == 0 && place->backwards) { /* any extent: no exclusive or */
@@ -215,7 +220,7 @@ lp_status lp_chain_region(const lp_chain_form *form, lp_dtype dtype, lp_view *ou
     lp_view v;
     ranges r;
     LP_TRY(check_bits(dtype, err));
-    if (c->parts > 1 || fixed_axes(form, &c->part[0]) != 0)
+    if (c->parts > 1 || fixed_axes(form, 0) != 0)
         return lp_fail(err, LP_E_UNSUPPORTED, "no one view says %s: lp_chain_piece does, in several",
                        c->parts > 1 ? "several parts" : "a swizzle, a rotation or a list");
     for (int32_t a = 0; a < c->axes; a++) {

@@ -189,9 +189,14 @@ LP_API size_t lp_layout_inverse_text(const lp_layout *layout, const lp_layout_si
  * stands in several parts of the left side is the same axis in each. Parts may lie in another order on the right: which
  * one is meant shows in its axes.
  *
+ *     B(g w=3) N x(b=32) -> g w N b, (w b)[0 1 2 9 ...]
+ *
+ * Behind a comma stands a list over several axes: the steps of w and b, as one number, lie in this order.
+ *
  * Units are elements of 1, 2, 4, 8, 16, 32 or 64 bits; in a byte the unit that comes first is the lowest one.
  */
 enum { LP_CHAIN_DIMS = 8, LP_CHAIN_AXES = 24, LP_CHAIN_NAME = 16, LP_CHAIN_PARTS = 8, LP_CHAIN_LISTS = 256 };
+enum { LP_CHAIN_JOINTS = 4, LP_CHAIN_JOINT_AXES = 4 };
 
 typedef struct lp_chain_axis {
     char name[LP_CHAIN_NAME];
@@ -208,6 +213,15 @@ typedef struct lp_chain_place {
     uint32_t flip;        /* bit a: it runs the other way where the digits of all such a make an odd sum */
     int16_t list_end; /* its steps in their order are chain->list[list_end - extent .. list_end - 1]; 0: as they are */
 } lp_chain_place;
+
+/* A list over several axes: their steps as one number, the first axis counting slowest, are renumbered before anything
+ * else places them, in the parts that have all of these axes. Several such lists follow each other. */
+typedef struct lp_chain_joint {
+    int32_t axes;
+    int8_t axis[LP_CHAIN_JOINT_AXES];
+    int16_t steps;    /* all that they make, */
+    int16_t list_end; /* in the order chain->list[list_end - steps .. list_end - 1] */
+} lp_chain_joint;
 
 /* What lies between two bars; a chain without bars has one part. */
 typedef struct lp_chain_part {
@@ -228,6 +242,8 @@ typedef struct lp_chain {
     int32_t split_dim, split_out;                /* dimensions of source and result that bars cut; -1: none */
     int32_t listed;                              /* in use of list */
     uint8_t list[LP_CHAIN_LISTS];                /* orders of steps, one behind the other */
+    int32_t joints;
+    lp_chain_joint joint[LP_CHAIN_JOINTS];
     int32_t parts;
     int8_t out_order[LP_CHAIN_PARTS]; /* parts as they lie in the result, the first one first */
     lp_chain_part part[LP_CHAIN_PARTS];

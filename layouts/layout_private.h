@@ -106,6 +106,17 @@ static inline int64_t lp_chain_rotated(int64_t digit, int64_t by, int64_t extent
     return moved < 0 ? moved + extent : moved;
 }
 
+/* Whether a list over several axes is one of part p, and all axes of that part's lists of that kind. */
+bool lp_chain_joint_in(const lp_chain *c, const lp_chain_joint *joint, int32_t p);
+uint32_t lp_chain_joint_axes(const lp_chain *c, int32_t p);
+
+/* That their axes make as many steps as the lists have. */
+lp_status lp_chain_check_joints(const lp_chain *c, lp_error *err);
+
+/* The digits of all axes of part p, as the source has them, become those that are placed, and back. */
+void lp_chain_join_digits(const lp_chain_form *form, int32_t p, int64_t *digit);
+void lp_chain_unjoin_digits(const lp_chain_form *form, int32_t p, int64_t *digit);
+
 /* Where the digit of an axis stands, given those of all axes. */
 int64_t lp_chain_step_at(const lp_chain_form *form, const lp_chain_place *place, const int64_t *digit);
 

@@ -42,7 +42,7 @@ static void check_found(lp_chain_form *form, const lp_chain *found, const int64_
 
 static bool is_plain(const lp_chain *chain)
 {
-    bool plain = chain->parts == 1;
+    bool plain = chain->parts == 1 && chain->joints == 0;
     for (int32_t i = 0; i < chain->part[0].axes; i++) {
         const lp_chain_place *const place = &chain->part[0].memory[i];
         plain = plain && (place->swizzle | place->plus | place->minus | place->flip) == 0;

@@ -577,16 +577,16 @@ def pack_codes(values, bits):
 
 
 class List:
-    """The steps of a listed axis, read from the chain's text: what the formulas call by the axis's name."""
+    """The steps of a list, read from the chain's text: what the formulas call by the names of its axes."""
 
     def __init__(self, steps):
         self.steps = np.array(steps)
 
     def __getitem__(self, at):
-        return self.steps[at]
+        return self.steps[at % len(self.steps)] # formulas of parts are calculated everywhere, and used where they hold
 
     def index(self, step):
-        return np.argsort(self.steps)[step]
+        return np.argsort(self.steps)[step % len(self.steps)]
 
 
 def clauses(text):
@@ -601,6 +601,8 @@ def calculate(text, names):
 def check_formula(name, info, expected):
     """The printed formulas, for every element and every place."""
     lists = {axis: List(list(map(int, steps.split()))) for axis, steps in re.findall(r"(\w+)\[([\d ]+)\]", info["chain"])}
+    lists.update({"_".join(axes.split()): List(list(map(int, steps.split())))
+                  for axes, steps in re.findall(r"\(([\w ]+)\)\[([\d ]+)\]", info["chain"])})
     names = [part.split(" = ")[0] for part in clauses(info["inverse"])[0][1].split(", ")]
     indices = dict(zip(names, np.indices(info["shape"])))
     off = np.full(info["shape"], -1)

@@ -38,7 +38,7 @@ static void texts_come_back(void **state)
         assert_memory_equal(cut, written, length < 7 ? length + 1 : 7);
     }
     for (int32_t i = 0; i < lp_chain_known_count(); i++) {
-        char written[256];
+        char written[1024];
         const lp_chain_known *const known = lp_chain_known_at(i);
         const lp_chain chain = parsed(known->chain);
         lp_chain_text(&chain, written, sizeof written);
