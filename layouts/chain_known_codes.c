@@ -110,6 +110,21 @@ static const lp_chain_known known[] = {
      "HQQ 1 bit", "HQQ BitPack.pack_1bit_u8"},
     {"exllama_int2", 1, 2, false, "B N k(q=8 h=2) -> B N (h q)", "words of sixteen codes of 2 bits, even codes first",
      "ExLlama v2 and vLLM gptq kernels of 2 bits", "ExLlamaV2 shuffle_2bit_16"},
+    {"exllama_int3", 1, 1, false,
+     "B(g w=3) N b=32 -> g w N b, (w b)[0 1 2 6 7 8 12 13 14 18 19 20 24 25 26 90 3 4 5 9 10 11 15 16 17 21 22 23 27 "
+     "28 29 93 30 31 32 36 37 38 42 43 44 48 49 50 54 55 56 91 33 34 35 39 40 41 45 46 47 51 52 53 57 58 59 94 60 61 "
+     "62 66 67 68 72 73 74 78 79 80 84 85 86 92 63 64 65 69 70 71 75 76 77 81 82 83 87 88 89 95]",
+     "three words of 32 codes of 3 bits: even codes in lower halves, odd ones in upper",
+     "ExLlama v2 and vLLM gptq kernels of 3 bits", "ExLlamaV2 shuffle_3bit_32"},
+    {"exllama_int5", 1, 1, false,
+     "B(g w=5) N b=32 -> g w N b, (w b)[0 1 2 3 4 10 11 12 13 14 20 21 22 23 24 150 5 6 7 8 9 15 16 17 18 19 25 26 27 "
+     "28 29 155 30 31 32 33 34 40 41 42 43 44 50 51 52 53 54 151 35 36 37 38 39 45 46 47 48 49 55 56 57 58 59 156 60 "
+     "61 62 63 64 70 71 72 73 74 80 81 82 83 84 152 65 66 67 68 69 75 76 77 78 79 85 86 87 88 89 157 90 91 92 93 94 "
+     "100 101 102 103 104 110 111 112 113 114 153 95 96 97 98 99 105 106 107 108 109 115 116 117 118 119 158 120 121 "
+     "122 123 124 130 131 132 133 134 140 141 142 143 144 154 125 126 127 128 129 135 136 137 138 139 145 146 147 148 "
+     "149 159]",
+     "five words of 32 codes of 5 bits: even codes in lower halves, odd ones in upper",
+     "ExLlama v2 kernels of 5 bits", "ExLlamaV2 shuffle_5bit_32"},
     {"bitnet_i2_s", 1, 2, false, "N K(b g=4 j=32) -> N b (j ~g)", "128 codes of 2 bits, those 32 apart in one byte",
      "bitnet.cpp I2_S (x86)", "bitnet.cpp, quantize_i2_s"},
     {"high_bit_first", 1, 1, false, "C(b h=8) -> b ~h", "the first bit of a byte is its highest one",
@@ -151,6 +166,15 @@ static const lp_chain_known known[] = {
      "llama.cpp MXFP4 repacked 4x4", "llama.cpp ggml_gemm_mxfp4_4x4_q8_0"},
     {"gguf_mxfp4_8x8", 1, 8, false, "N(r i=8) B P(e=1 | c=2 v=8) -> r B (i e | c i v)", "MXFP4 blocks of eight rows, bytes in eights",
      "llama.cpp MXFP4 repacked 8x8", "llama.cpp ggml_gemm_mxfp4_8x8_q8_0"},
+    {"gguf_q4_k_8x8", 1, 1, false,
+     "N(r i=8) B P(d=16 | m=16 | j=8 t=2 b=6 | c=16 v=64) -> r B (i d | i m | j i t b | c i v), (j t b)[0 1 2 3 4 5 "
+     "32 33 34 35 36 37 8 9 10 11 12 13 40 41 42 43 44 45 16 17 18 19 20 21 48 49 50 51 52 53 24 25 26 27 28 29 56 57 "
+     "58 59 60 61 64 65 66 67 6 7 68 69 70 71 38 39 72 73 74 75 14 15 76 77 78 79 46 47 80 81 82 83 22 23 84 85 86 87 "
+     "54 55 88 89 90 91 30 31 92 93 94 95 62 63], (i t b)[0 1 2 3 4 5 52 53 12 13 14 15 16 17 64 65 24 25 26 27 28 29 "
+     "76 77 36 37 38 39 40 41 88 89 6 7 8 9 10 11 58 59 18 19 20 21 22 23 70 71 30 31 32 33 34 35 82 83 42 43 44 45 "
+     "46 47 94 95 48 49 50 51 54 55 56 57 60 61 62 63 66 67 68 69 72 73 74 75 78 79 80 81 84 85 86 87 90 91 92 93]",
+     "Q4_K blocks of eight rows: d, dmin, for each of eight sub-blocks scales and minima of all rows, codes in eights",
+     "llama.cpp Q4_K repacked 8x8 (AVX2, ARM)", "llama.cpp make_block_q4_Kx8"},
     {"indexer_key_cache", 1, 8, false, "T(b t=64) P(k=128 | s=4) -> b (t k | t s)",
      "pages of 64 tokens: their FP8 keys, then their F32 scales",
      "vLLM and DeepGEMM sparse attention indexer (DeepSeek V3.2)", "vLLM indexer_k_quant_and_cache"},

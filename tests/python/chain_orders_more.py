@@ -112,6 +112,50 @@ def flat_q4_0(x):
     return ravelled([out, x[:, :4]])
 
 
+def exllama_bits(x, bits):
+    """[words, N, 32], as many words for 32 codes as they have bits: of each column, 32 codes that run through the words.
+    Each half of a word gets whole codes, even ones below, odd ones above; the last two codes fill the bits that are left,
+    their lowest in the first word."""
+    x = x.reshape(-1, bits, *x.shape[1:])
+    out = np.empty_like(x)
+    for group, column in np.ndindex(len(x), x.shape[2]):
+        stream = x[group, :, column].ravel()
+        codes = [stream[c * bits:(c + 1) * bits] for c in range(32)]
+        for word in range(bits):
+            to = out[group, word, column]
+            each = 15 // bits
+            for code in range(each):
+                to[code * bits:(code + 1) * bits] = codes[2 * (word * each + code)]
+                to[16 + code * bits:16 + (code + 1) * bits] = codes[2 * (word * each + code) + 1]
+            to[15], to[31] = codes[30][word], codes[31][word]
+    return out
+
+
+def scales_of(field):
+    """Twelve bytes, as bits: eight scales and eight minima of 6 bits, as llama.cpp reads them."""
+    byte = field.reshape(12, 8)
+    scales = [byte[j][:6] if j < 4 else [*byte[j + 4][:4], *byte[j - 4][6:]] for j in range(8)]
+    minima = [byte[j + 4][:6] if j < 4 else [*byte[j + 4][4:], *byte[j][6:]] for j in range(8)]
+    return scales, minima
+
+
+def field_of(scales, minima):
+    low = [[*values[j], *values[j + 4][4:]] for values in (scales, minima) for j in range(4)]
+    return low + [[*scales[j][:4], *minima[j][:4]] for j in range(4, 8)]
+
+
+def q4_k_8x8(x):
+    out = []
+    for rows in np.split(x, len(x) // 8):
+        for block in rows.swapaxes(0, 1):
+            fields = [scales_of(row[32:128]) for row in block]
+            out += [block[:, :16], block[:, 16:32]]
+            for j in range(8):
+                out += field_of([scales[j] for scales, _ in fields], [minima[j] for _, minima in fields])
+            out += [row[at:at + 64] for at in range(128, 1152, 64) for row in block]
+    return ravelled(out)
+
+
 # ---- rows, heads, caches ----
 
 def block_major_rows(x):
@@ -199,6 +243,9 @@ ORDERS = {
     "flydsl_int4": (flydsl, (48, 96)),
     "mlc_q4f16_0": (lambda x: words_of(x, list(range(8))).swapaxes(0, 1), (5, 24)),
     "aqlm_codes_8bit": (lambda x: x.swapaxes(0, 1), (5, 7, 2)),
+    "exllama_int3": (lambda x: exllama_bits(x, 3), (6, 5, 32)),
+    "exllama_int5": (lambda x: exllama_bits(x, 5), (10, 3, 32)),
+    "gguf_q4_k_8x8": (q4_k_8x8, (16, 3, 1152)),
     "gguf_q4_0_flat": (flat_q4_0, (6, 36)),
     "trtllm_block_major_rows_32": (block_major_rows, (96, 384)),
     "qkv_from_heads": (lambda x: from_heads(x, 4), {"d": 4}, (60, 3)),
