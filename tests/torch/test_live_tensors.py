@@ -14,15 +14,26 @@ import loadplan
 from loadplan import distributed
 
 
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
 class Model(torch.nn.Module):
     def __init__(self):
         super().__init__()
-        self.w = torch.nn.Parameter(torch.zeros(4, 4), requires_grad=False)
-        self.v = torch.nn.Parameter(torch.zeros(4, 4), requires_grad=False)
+        self.w = torch.nn.Parameter(torch.zeros(4, 4, device=DEVICE), requires_grad=False)
+        self.v = torch.nn.Parameter(torch.zeros(4, 4, device=DEVICE), requires_grad=False)
 
     def load_weights(self, weights):
         for name, tensor in weights:
             getattr(self, name).data.copy_(tensor)
+
+
+def live_tensors():
+    return {name: torch.zeros(4, 4, device=DEVICE) for name in "vw"}
+
+
+def equal(a, b):
+    return torch.equal(a.cpu(), b.cpu())
 
 
 class Case(unittest.TestCase):
@@ -74,11 +85,11 @@ def freed(model):
 
 
 def in_other_memory(model):
-    model.w.data = torch.zeros(4, 4)
+    model.w.data = torch.zeros(4, 4, device=DEVICE)
 
 
 def another_parameter(model):
-    model.w = torch.nn.Parameter(torch.zeros(4, 4), requires_grad=False)
+    model.w = torch.nn.Parameter(torch.zeros(4, 4, device=DEVICE), requires_grad=False)
 
 
 def deleted(model):
@@ -86,7 +97,7 @@ def deleted(model):
 
 
 def of_another_dtype(model):
-    model.w = torch.nn.Parameter(torch.zeros(4, 4, dtype=torch.bfloat16), requires_grad=False)
+    model.w = torch.nn.Parameter(torch.zeros(4, 4, dtype=torch.bfloat16, device=DEVICE), requires_grad=False)
 
 
 class Destinations(Case):
@@ -109,23 +120,23 @@ class Destinations(Case):
         with plan.session("direct") as session:
             for name, tensor in self.weights.items():
                 session.push(name, tensor)
-        self.assertTrue(torch.equal(model.w, self.weights["w"]))
+        self.assertTrue(equal(model.w, self.weights["w"]))
 
     def test_an_entry_of_a_dict_is_replaced(self):
-        live = {name: torch.zeros(4, 4) for name in "vw"}
+        live = live_tensors()
         plan = loadplan.Plan(self.trace, live)
-        live["v"] = torch.zeros(4, 4)
+        live["v"] = torch.zeros(4, 4, device=DEVICE)
         with self.refuses("LP_E_MISMATCH", "'v' is not where"):
             plan.session("direct")
 
     def test_a_destination_that_negates_is_refused(self):
         with self.refuses("LP_E_UNSUPPORTED", "destination 'w' stands for other values"):
-            loadplan.Plan(self.trace, {"v": torch.zeros(4, 4), "w": torch._neg_view(torch.zeros(4, 4))})
+            loadplan.Plan(self.trace, {**live_tensors(), "w": torch._neg_view(torch.zeros(4, 4, device=DEVICE))})
 
 
 class Pushes(Case):
     def push(self, tensor):
-        live = {name: torch.zeros(4, 4) for name in "vw"}
+        live = live_tensors()
         with loadplan.Session(self.trace, live, "direct") as session:
             session.push("v", self.weights["v"])
             session.push("w", tensor)
@@ -133,15 +144,16 @@ class Pushes(Case):
 
     def test_what_a_tensor_stands_for_arrives(self):
         """Strides [vllm 57130], lazy negation, NaN payloads and zeros with a sign."""
-        whole = torch.arange(64.0).reshape(8, 8)
-        bits = torch.tensor([0x7FC00001, 0x7F800001, -(1 << 31), -1], dtype=torch.int32).view(torch.float32)
-        for name, tensor in {"steps": whole[::2, 1::2], "turned": whole[:4, 2:6].t(), "one number": torch.ones(()).expand(4, 4),
-                             "a row": whole[:1, :4].expand(4, 4), "imaginary part": torch.complex(whole, whole).conj().imag[:4, :4],
-                             "negated": torch._neg_view(self.weights["w"]), "bits": bits.expand(4, 4),
-                             "a parameter": torch.nn.Parameter(whole[4:, 4:])}.items():
-            with self.subTest(name):
-                arrived = self.push(tensor).view(torch.int32)
-                self.assertTrue(torch.equal(arrived, tensor.detach().clone().contiguous().view(torch.int32)))
+        for device in sorted({"cpu", DEVICE}):
+            whole = torch.arange(64.0, device=device).reshape(8, 8)
+            bits = torch.tensor([0x7FC00001, 0x7F800001, -(1 << 31), -1], dtype=torch.int32, device=device).view(torch.float32)
+            for name, tensor in {"steps": whole[::2, 1::2], "turned": whole[:4, 2:6].t(), "a row": whole[:1, :4].expand(4, 4),
+                                 "one number": torch.ones((), device=device).expand(4, 4), "bits": bits.expand(4, 4),
+                                 "imaginary part": torch.complex(whole, whole).conj().imag[:4, :4],
+                                 "negated": torch._neg_view(whole[4:, 4:]), "a parameter": torch.nn.Parameter(whole[4:, 4:])}.items():
+                with self.subTest(name, device=device):
+                    arrived = self.push(tensor).view(torch.int32)
+                    self.assertTrue(equal(arrived, tensor.detach().clone().contiguous().view(torch.int32)))
 
     def test_what_is_not_that_tensor_is_refused(self):
         w = self.weights["w"]
@@ -161,7 +173,7 @@ class Pushes(Case):
 
     def test_a_subset_of_nothing_is_nothing(self):
         """A rank that owns no tensor of a bucket waits for none, and loads none."""
-        live = {name: torch.zeros(4, 4) for name in "vw"}
+        live = live_tensors()
         with loadplan.Session(self.trace, live, "direct", subset=[]) as session:
             self.assertEqual(session.missing(), [])
             with self.refuses("LP_E_UNKNOWN_NAME", "'w' is not in the subset"):
@@ -171,7 +183,7 @@ class Pushes(Case):
             loadplan.Session(self.trace, live, "direct", subset="w")
 
     def test_a_closed_session_takes_nothing(self):
-        session = loadplan.Session(self.trace, {name: torch.zeros(4, 4) for name in "vw"}, "direct")
+        session = loadplan.Session(self.trace, live_tensors(), "direct")
         session.close()
         for call in (lambda: session.push("w", self.weights["w"]), lambda: session.push_checkpoint(self.folder.name),
                      lambda: session.mark_loaded("w"), session.missing, session.finish):
@@ -181,20 +193,20 @@ class Pushes(Case):
 
     def test_a_bundle_follows_its_parameters(self):
         """An optimiser, or an offloading trainer, gives a parameter other memory: the old one would be sent for ever."""
-        live = {name: torch.zeros(4, 4) for name in "vw"}
+        live = live_tensors()
         plan = loadplan.Plan(self.trace, live)
-        trained = {name: torch.nn.Parameter(t.clone(), requires_grad=False) for name, t in self.weights.items()}
+        trained = {name: torch.nn.Parameter(t.to(DEVICE, copy=True), requires_grad=False) for name, t in self.weights.items()}
         bundle = plan.bundle(trained)
-        trained["w"].data = torch.full((4, 4), 7.0)
+        trained["w"].data = torch.full((4, 4), 7.0, device=DEVICE)
         with plan.session("direct") as session:
             session.push_many(bundle)
-        self.assertTrue(torch.equal(live["w"], trained["w"]))
-        for form in (torch.zeros(4, 8)[:, :4], torch.zeros(2, 4)):
+        self.assertTrue(equal(live["w"], trained["w"]))
+        for form in (torch.zeros(4, 8, device=DEVICE)[:, :4], torch.zeros(2, 4, device=DEVICE)):
             trained["w"].data = form
             with self.refuses("LP_E_MISMATCH", "'w' has another form"):
                 bundle.pointers()
         with self.refuses("LP_E_UNSUPPORTED", "negated"):
-            plan.bundle({"w": torch._neg_view(self.weights["w"])})
+            plan.bundle({"w": torch._neg_view(self.weights["w"].to(DEVICE))})
 
 
 class Epochs(Case):
@@ -231,8 +243,8 @@ class Epochs(Case):
             with self.subTest(name):
                 model, said = self.epoch({"v": whole[12:], "w": tensor})
                 self.assertEqual(said, {})
-                self.assertTrue(torch.equal(model.w, tensor))
-                self.assertTrue(torch.equal(model.v, whole[12:]))
+                self.assertTrue(equal(model.w, tensor))
+                self.assertTrue(equal(model.v, whole[12:]))
 
     def test_what_is_not_the_checkpoints_tensor_is_not_sent(self):
         """Master weights of a wider dtype, a fused or a flattened tensor under the name of another."""
@@ -259,7 +271,7 @@ class Epochs(Case):
         buffer = torch.empty(4, 4)
         model, said = self.epoch(gathered())
         self.assertEqual(said, {})
-        self.assertTrue(torch.equal(model.w, self.weights["w"]) and torch.equal(model.v, self.weights["v"]))
+        self.assertTrue(equal(model.w, self.weights["w"]) and equal(model.v, self.weights["v"]))
         model, said = self.epoch({"v": self.weights["v"], "w": buffer})
         self.assertEqual(said["sender"], "'w' is sent without data")
 
