@@ -28,7 +28,7 @@ test: $(BUILD)/build.ninja ## set up, build, run every test, then again under AS
 	@ctest --test-dir $(BUILD) -j $(JOBS) --output-on-failure
 	@$(MAKE) --no-print-directory check-asan
 
-check-asan:
+check-asan: ## the unit, command line and corpus tests under ASan and UBSan (a part of test)
 	@cmake -S . -B $(BUILD)/asan -G Ninja -DCMAKE_BUILD_TYPE=Debug -DLOADPLAN_DEVELOPER=ON -DLOADPLAN_CUDA=off \
 		-DLOADPLAN_SANITIZE=address,undefined -DLOADPLAN_PYTHON=$(abspath $(BUILD))/venv/bin/python >$(BUILD)/asan-configure.log
 	@cmake --build $(BUILD)/asan -j $(JOBS)
@@ -144,3 +144,5 @@ clean: ## remove the build folder
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' Makefile | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 16
+	@echo
+	@echo 'variables: BUILD (build), TYPE (Release), JOBS, PREFIX, DEVELOPER=ON (warnings are errors)'
