@@ -1,17 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* CUDA as the device of sessions. */
-extern "C" { /* headers of C rooms */
-#include "replayer/device_digest.h"
-#include "replayer/device_session.h"
-}
-#include "replayer/device_cast.cuh"
-#include "replayer/device_cuda.cuh"
+/* CUDA as the device of sessions: the table of its calls. */
+#include "replayer/device_session_cuda.cuh"
 
 #include <cuda_runtime_api.h>
 #include <stdlib.h>
-#include <string.h>
-
-constexpr int THREADS = 256, BLOCKS_MAX = 1 << 16;
 
 struct cuda_context {
     int ordinal;
@@ -24,12 +16,6 @@ struct cuda_program {
     lp_device_push *push, *captured;
     cudaStream_t aside; /* lists the tiles of a captured push at once */
 };
-
-static unsigned blocks_for(int64_t threads)
-{
-    const int64_t blocks = (threads + THREADS - 1) / THREADS;
-    return static_cast<unsigned>(blocks < BLOCKS_MAX ? blocks : BLOCKS_MAX);
-}
 
 static int enter(void *context, int *before)
 {
@@ -96,64 +82,6 @@ static int clear(void *, void *memory, int64_t bytes, void *stream)
 static int wait(void *, void *stream)
 {
     return lp_cuda_cleared(cudaStreamSynchronize(lp_cuda_stream(stream)));
-}
-
-/* ---- strided tensors ---- */
-
-__device__ __forceinline__ int64_t offset_of(const lp_form &form, int64_t index)
-{
-    int64_t off = 0;
-    for (int d = form.ndim - 1; d >= 0; d--) {
-        off += index % form.shape[d] * form.stride[d];
-        index /= form.shape[d];
-    }
-    return off;
-}
-
-/* Units, which are elements or whole rows of sub-byte ones, byte by byte where they are of an odd size. */
-__global__ void gather_units(char *to, const char *from, const __grid_constant__ lp_form form, int64_t lo, int64_t hi)
-{
-    const int64_t units = form.bytes / form.unit, step = static_cast<int64_t>(gridDim.x) * blockDim.x;
-    for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < units; i += step) {
-        const int64_t at = i * form.unit;
-        if (at + form.unit <= lo || at >= hi)
-            continue;
-        const char *source = from + offset_of(form, i);
-        for (int64_t b = 0; b < form.unit; b++)
-            if (at + b >= lo && at + b < hi)
-                to[at + b - lo] = source[b];
-    }
-}
-
-static int gather(void *, void *to, const void *from, const lp_form *form, int64_t lo, int64_t hi, void *stream)
-{
-    if (form->bytes == 0)
-        return 0;
-    gather_units<<<blocks_for(form->bytes / form->unit), THREADS, 0, lp_cuda_stream(stream)>>>(
-        static_cast<char *>(to), static_cast<const char *>(from), *form, lo, hi);
-    return lp_cuda_cleared(cudaGetLastError());
-}
-
-__global__ void write_dummy(const __grid_constant__ lp_dummy d)
-{
-    const int64_t units = d.form.bytes / d.form.unit, step = static_cast<int64_t>(gridDim.x) * blockDim.x;
-    for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < units; i += step) {
-        uint64_t bits = d.element;
-        if (!d.is_stated) {
-            bits = __float_as_uint(lp_dummy_number(d.seed, static_cast<uint64_t>(i)));
-            if (d.dtype != LP_F32)
-                bits = cast_bits(bits, LP_F32, d.dtype);
-        }
-        uint8_t *to = d.data + offset_of(d.form, i);
-        for (int64_t b = 0; b < d.form.unit; b++)
-            to[b] = static_cast<uint8_t>(bits >> (8 * b));
-    }
-}
-
-static int dummy(void *, const lp_dummy *values, void *stream)
-{
-    write_dummy<<<blocks_for(values->form.bytes / values->form.unit), THREADS, 0, lp_cuda_stream(stream)>>>(*values);
-    return lp_cuda_cleared(cudaGetLastError());
 }
 
 /* ---- programs ---- */
@@ -283,85 +211,6 @@ static int derives_outcomes(void *, void *derives, lp_derive_outcome *out, void 
     return lp_device_derives_outcomes(static_cast<const lp_device_derives *>(derives), out, stream);
 }
 
-/* ---- digests ---- */
-
-/* What the kernel cannot count goes through the host. */
-static lp_status add_on_host(const lp_plan *plan, uint32_t dest, lp_value_sum *sum, lp_error *err)
-{
-    const int64_t span = lp_destination_span(&plan->rows->dest[dest]);
-    lp_form form;
-    lp_destination_form(&plan->rows->dest[dest], &form);
-    void *host = lp_allocate(plan->platform.alloc, static_cast<size_t>(span));
-    if (host == nullptr)
-        return lp_fail_memory(err);
-    struct adder {
-        lp_value_sum *sum;
-        int64_t off;
-        static lp_status add(void *context, const void *data, int64_t bytes, lp_error *)
-        {
-            adder *a = static_cast<adder *>(context);
-            lp_value_sum_add(a->sum, a->off, data, bytes);
-            a->off += bytes;
-            return LP_OK;
-        }
-    } adder = {sum, 0};
-    lp_status status = lp_cuda_fail(
-        err, lp_cuda_cleared(cudaMemcpy(host, plan->address[dest], static_cast<size_t>(span), cudaMemcpyDeviceToHost)),
-        "copy a tensor to the host");
-    if (status == LP_OK)
-        status = lp_form_walk(&form, host, plan->platform.alloc, adder::add, &adder, err);
-    lp_release(plan->platform.alloc, host);
-    return status;
-}
-
-static lp_status start_sums(const lp_plan *plan, uint32_t first, uint32_t count, uint64_t *sums, bool *on_host,
-                            cudaStream_t stream, lp_error *err)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        lp_digest_job job;
-        lp_form form;
-        lp_destination_form(&plan->rows->dest[first + i], &form);
-        const void *data = plan->address[first + i];
-        on_host[i] = lp_digest_job_of(&job, &form, reinterpret_cast<uintptr_t>(data), NULL) != LP_OK;
-        if (on_host[i] || form.bytes == 0)
-            continue;
-        LP_TRY(lp_cuda_fail(err, lp_device_value_sum(&job, data, sums + 2 * static_cast<size_t>(i), stream),
-                            "digest a tensor"));
-    }
-    return LP_OK;
-}
-
-static lp_status digests(void *, const lp_plan *plan, uint32_t first, uint32_t count, void *sums,
-                         uint8_t (*digest)[LP_VALUE_DIGEST_BYTES], void *stream, lp_error *err)
-{
-    const lp_alloc *alloc = plan->platform.alloc;
-    const size_t bytes = count * sizeof(lp_value_sum);
-    lp_value_sum *host = static_cast<lp_value_sum *>(lp_allocate(alloc, bytes + 1));
-    bool *on_host = static_cast<bool *>(lp_allocate(alloc, count + 1));
-    lp_status status = host == nullptr || on_host == nullptr ? lp_fail_memory(err) : LP_OK;
-    if (status == LP_OK)
-        status = lp_cuda_fail(err, lp_cuda_cleared(cudaMemsetAsync(sums, 0, bytes, lp_cuda_stream(stream))),
-                              "digest the tensors");
-    if (status == LP_OK)
-        status = start_sums(plan, first, count, static_cast<uint64_t *>(sums), on_host, lp_cuda_stream(stream), err);
-    if (status == LP_OK)
-        status = lp_cuda_fail(
-            err, lp_cuda_cleared(cudaMemcpyAsync(host, sums, bytes, cudaMemcpyDeviceToHost, lp_cuda_stream(stream))),
-            "digest the tensors");
-    if (status == LP_OK)
-        status = lp_cuda_fail(err, wait(nullptr, stream), "digest the tensors");
-    for (uint32_t i = 0; i < count && status == LP_OK; i++) {
-        if (on_host[i]) {
-            host[i] = {};
-            status = add_on_host(plan, first + i, &host[i], err);
-        }
-        lp_value_sum_end(&host[i], lp_destination_payload(&plan->rows->dest[first + i]), digest[i]);
-    }
-    lp_release(alloc, host);
-    lp_release(alloc, on_host);
-    return status;
-}
-
 /* ---- life ---- */
 
 extern "C" lp_status lp_cuda_calls(lp_device_calls *out, const char *name, bool captures, lp_error *err)
@@ -385,9 +234,9 @@ extern "C" lp_status lp_cuda_calls(lp_device_calls *out, const char *name, bool 
     c.is_captured = is_captured;
     c.copy = copy;
     c.copy_rows = copy_rows;
-    c.gather = gather;
+    c.gather = lp_cuda_gather;
     c.clear = clear;
-    c.dummy = dummy;
+    c.dummy = lp_cuda_dummy;
     c.wait = wait;
     c.program_open = program_open;
     c.program_close = program_close;
@@ -400,7 +249,7 @@ extern "C" lp_status lp_cuda_calls(lp_device_calls *out, const char *name, bool 
     c.derives_run = derives_run;
     c.derives_forget = derives_forget;
     c.derives_outcomes = derives_outcomes;
-    c.digests = digests;
+    c.digests = lp_cuda_digests;
     *out = c;
     return LP_OK;
 }
