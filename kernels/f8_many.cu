@@ -16,41 +16,42 @@ namespace
 using form = f8_many_form;
 using threads = f8_threads<form>;
 
-/* A warpgroup's part of an item. */
+/* Products of a warpgroup's part of an item. */
 template <int N>
-__device__ __forceinline__ void do_part(const f8_arguments &p, f8_many_shared &sm, f8_turn &turn, f8_turn &token_turn,
-                                        const f8_item &item, int projection, int part, int number)
+__device__ __forceinline__ void multiply(const f8_arguments &p, f8_many_shared &sm, f8_turn &turn, f8_turn &token_turn,
+                                         const f8_item &item, int projection, int part, f8_many_totals &total)
 {
-    float total[2][N / 2];
-    const float weight = projection == 0 && threadIdx.x < N ? __ldg(p.routes.row_weight + item.row + threadIdx.x) : 0;
-    if (projection == 0 && !p.fast)
-        f8_many_multiply<N, LP_MOE_SUM_COLUMNS>(p, sm, turn, token_turn, item, part, total);
+    if (projection == 1)
+        f8_many_multiply<N, LP_MOE_LONG_SUM_COLUMNS, true>(p, sm, turn, token_turn, item, part, total);
+    else if (p.fast)
+        f8_many_multiply<N, LP_MOE_LONG_SUM_COLUMNS, false>(p, sm, turn, token_turn, item, part, total);
     else
-        f8_many_multiply<N, LP_MOE_LONG_SUM_COLUMNS>(p, sm, turn, token_turn, item, part, total);
-    if (projection == 0)
-        f8_many_finish_h<N>(p, sm, item, part, number, weight, total);
-    else
-        f8_many_finish_out<N>(p, sm, item, part, total);
+        f8_many_multiply<N, LP_MOE_SUM_COLUMNS, false>(p, sm, turn, token_turn, item, part, total);
 }
 
 __device__ __forceinline__ void work(const f8_arguments &p, f8_many_shared &sm)
 {
     const int part = __shfl_sync(~0u, static_cast<int>(threadIdx.x / 128), 0);
     f8_turn turn = {part, p.stages, 0}, token_turn = {0, form::TOKEN_STAGES, 0}, slot = {0, F8_QUEUE, 0};
-    for (int number = 0;; slot.next()) {
+    for (uint32_t round = 0;; slot.next()) {
         hopper::barrier_wait(hopper::shared_address(&sm.queue.given[slot.at]), slot.phase);
         const f8_item &item = sm.queue.item[slot.at];                /* stays there until it is done */
         const int projection = __shfl_sync(~0u, item.projection, 0); /* tells the compiler that warps do not diverge */
         const int width = __shfl_sync(~0u, item.width, 0), stages = __shfl_sync(~0u, item.stages, 0);
         if (projection < 0)
             return;
-        const bool is_dropped = __shfl_sync(~0u, item.dropped, 0);
-        if (is_dropped)
+        if (projection == 0 && threadIdx.x < width) {
+            prefill::copy4(hopper::shared_address(sm.weight + threadIdx.x),
+                           p.routes.row_weight + item.row + threadIdx.x);
+            prefill::copies_commit();
+        }
+        f8_many_totals total;
+        if (__shfl_sync(~0u, item.dropped, 0))
             for (int i = 0; i < stages; i += form::GROUPS, turn.next(), turn.next()) {
                 hopper::barrier_wait(hopper::shared_address(&sm.queue.full[turn.at]), turn.phase);
                 f8_release(&sm.queue.empty[turn.at]);
             }
-#define F8_MANY_CASE(n) else if (width == (n)) do_part<n>(p, sm, turn, token_turn, item, projection, part, number);
+#define F8_MANY_CASE(n) else if (width == (n)) multiply<n>(p, sm, turn, token_turn, item, projection, part, total);
         F8_MANY_CASE(16)
         F8_MANY_CASE(32)
         F8_MANY_CASE(48)
@@ -59,7 +60,12 @@ __device__ __forceinline__ void work(const f8_arguments &p, f8_many_shared &sm)
         F8_MANY_CASE(96)
         F8_MANY_CASE(112)
 #undef F8_MANY_CASE
-        number += projection == 0 && !is_dropped;
+        if (!__shfl_sync(~0u, item.dropped, 0)) { /* read again: a loop's registers are all in use */
+            if (__shfl_sync(~0u, item.projection, 0) == 0)
+                f8_many_finish_h(p, sm, __shfl_sync(~0u, item.width, 0), part, round++, total);
+            else
+                f8_many_finish_out(p, sm, item, __shfl_sync(~0u, item.width, 0), part, round, total);
+        }
         f8_release(&sm.queue.taken[slot.at]);
     }
 }

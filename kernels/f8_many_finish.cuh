@@ -1,138 +1,91 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What becomes of the sums of a tile of up to 128 tokens: h, rounded and stored as the operand of the second
+ * What becomes of the sums of a tile of up to 112 tokens: h, rounded and stored as the operand of the second
  * projection, or rows of out. The same values as in f8_finish.cuh.
  *
- * Sums are in registers, so their code is unrolled, once for each width; a tile's end unrolled like that would be read
- * from memory each time. So sums go through shared memory, sixteen tokens at a time, and what is long is a function of
- * all widths: there a warp has whole tokens.
+ * A token's scale needs the largest |h| of both warpgroups, all of which stay in registers until it is known. Codes go
+ * to shared memory, and from there to memory while the next tile multiplies. A block has no tile of h behind one of
+ * out, so both may use the same place.
  */
 #ifndef LOADPLAN_F8_MANY_FINISH_CUH
 #define LOADPLAN_F8_MANY_FINISH_CUH
 
 #include "kernels/f8_many_block.cuh"
-#include "kernels/moe_activation.cuh"
-#include "kernels/moe_rows.cuh"
-#include "kernels/prefill_ptx.cuh"
+#include "kernels/moe_many_end.cuh"
 
 constexpr int F8_MANY_MULTIPLIERS = f8_threads<f8_many_form>::MULTIPLIERS;
-constexpr int F8_MANY_WARPS = f8_threads<f8_many_form>::WARPS; /* each has every eighth token */
-static_assert(F8_MANY_WARPS == 8, "a warp's tokens share their place in the swizzle");
+constexpr int F8_MANY_WARPS = f8_threads<f8_many_form>::WARPS;
 
-/* Leaves a thread's sums of tokens from `first` on, F8_MANY_TURNED or those that are left: of rows `upper` and `upper`
- * + apart, in both halves. */
-template <int N>
-__device__ __forceinline__ void f8_many_leave(f8_many_shared &sm, const float (&total)[2][N / 2], int first, int upper,
-                                              int to_half, int apart)
+/* Leaves the largest |h| of each token in the warp's columns at `most`. Of sixteen tokens, lanes g halve their values
+ * with others until each has one token's. */
+__device__ __forceinline__ void f8_many_largest(uint32_t most, const f8_many_totals &value)
 {
-    const int q = threadIdx.x % 4;
-    w4_sync<1, F8_MANY_MULTIPLIERS>(); /* what was there has been read */
+    const int lane = threadIdx.x % 32;
+    const bool second = lane & 16, odd = lane & 8;
+    const uint32_t to = most + 4 * ((second ? 8 : 0) + lane % 4 * 2 + (odd ? 1 : 0));
 #pragma unroll
-    for (int j = 0; j < F8_MANY_TURNED / 8; j++)
+    for (int first = 0; first < LP_F8_MANY_ROWS; first += 16) {
+        float of[2][2]; /* tokens 8j + 2q + c */
 #pragma unroll
-        for (int c = 0; c < 2; c++) {
-            if (first + 8 * j >= N)
-                continue;
-            float *const to = sm.turned + (8 * j + 2 * q + c) * F8_MANY_PITCH + upper;
-            const int at = 4 * (first / 8 + j) + c;
-            to[0] = total[0][at], to[apart] = total[0][at + 2];
-            to[to_half] = total[1][at], to[to_half + apart] = total[1][at + 2];
-        }
-    w4_sync<1, F8_MANY_MULTIPLIERS>();
-}
-
-/* Four rows of a token, from the shared address of what was left. */
-__device__ __forceinline__ float4 f8_many_four(uint32_t turned, int token, int row)
-{
-    const uint4 v = hopper::load16(turned + (token * F8_MANY_PITCH + row) * 4);
-    return make_float4(__uint_as_float(v.x), __uint_as_float(v.y), __uint_as_float(v.z), __uint_as_float(v.w));
-}
-
-__device__ __forceinline__ float f8_many_weight(uint32_t weights, int token)
-{
-    float v;
-    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(weights + token * 4));
-    return v;
-}
-
-__device__ __noinline__ float f8_many_activate_any(int kind, float alpha, float beta, float limit, float gate, float up)
-{
-    return moe_activate(kind, alpha, beta, limit, gate, up);
-}
-
-/* h of `count` tokens that were left, rows 0..127 gate and 128..255 up; weights: shared address of theirs. to, scale:
- * of the first of them in its tile. */
-__device__ __noinline__ void f8_many_round(uint32_t turned, uint32_t weights, int count, int kind, float alpha,
-                                           float beta, float limit, char *to, float *scale)
-{
-    constexpr int AT_ONCE = 3;
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const float at_most = limit > 0.0f ? limit : __int_as_float(0x7f800000);
-    to += ((lane / 4) ^ warp) * 16 + lane % 4 * 4;
-#pragma unroll 1
-    for (int first = warp; first < count; first += AT_ONCE * F8_MANY_WARPS) {
-        float value[AT_ONCE][4];
+        for (int j = 0; j < 2; j++)
 #pragma unroll
-        for (int i = 0; i < AT_ONCE; i++) {
-            const int n = first + i * F8_MANY_WARPS; /* past the last one: stale values, not stored */
-            const float4 gates = f8_many_four(turned, n, 4 * lane), ups = f8_many_four(turned, n, 128 + 4 * lane);
-            const float gate[4] = {gates.x, gates.y, gates.z, gates.w}, up[4] = {ups.x, ups.y, ups.z, ups.w};
-            const float weight = f8_many_weight(weights, n);
-            if (kind == LP_MOE_SWIGLU) {
-#pragma unroll
-                for (int c = 0; c < 4; c++) {
-                    const float a = moe_at_most(gate[c], at_most);
-                    const float b = moe_at_least(moe_at_most(up[c], at_most), -at_most);
-                    value[i][c] = a * moe_sigmoid(alpha * a) * (b + beta) * weight;
-                }
-            } else {
-#pragma unroll
-                for (int c = 0; c < 4; c++)
-                    value[i][c] = f8_many_activate_any(kind, alpha, beta, limit, gate[c], up[c]) * weight;
+            for (int c = 0; c < 2; c++) {
+                const int at = first / 2 + 4 * j + c;
+                of[j][c] = fmaxf(fmaxf(0.0f, fabsf(value[0][at])), fabsf(value[1][at]));
             }
-        }
-#pragma unroll
-        for (int i = 0; i < AT_ONCE; i++) {
-            const int n = first + i * F8_MANY_WARPS;
-            const float *const v = value[i];
-            const float four = fmaxf(fmaxf(fmaxf(1e-10f, fabsf(v[0])), fabsf(v[1])), fmaxf(fabsf(v[2]), fabsf(v[3])));
-            const float most = __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(four))); /* no NaN, no sign */
-            const float factor = __fdiv_rn(448.0f, most);
-            const uint32_t low = prefill::e4m3_pair(v[0] * factor, v[1] * factor);
-            const uint32_t high = prefill::e4m3_pair(v[2] * factor, v[3] * factor);
-            if (n >= count)
-                break;
-            *reinterpret_cast<uint32_t *>(to + n * F8_PIECE) = low | high << 16;
-            if (lane == 0)
-                scale[n] = __fdiv_rn(most, 448.0f);
-        }
+        const float a = fmaxf(second ? of[1][0] : of[0][0], __shfl_xor_sync(~0u, second ? of[0][0] : of[1][0], 16));
+        const float b = fmaxf(second ? of[1][1] : of[0][1], __shfl_xor_sync(~0u, second ? of[0][1] : of[1][1], 16));
+        float own = fmaxf(odd ? b : a, __shfl_xor_sync(~0u, odd ? a : b, 8));
+        own = fmaxf(own, __shfl_xor_sync(~0u, own, 4));
+        if ((lane & 4) == 0)
+            prefill::store_shared_u32(to + 4 * first, __float_as_uint(own));
     }
 }
 
-/* `number`: of this tile among the block's tiles of the first projection. `weight`: router weight of its token
- * threadIdx.x, if it has so many. */
-template <int N>
-__device__ __forceinline__ void f8_many_finish_h(const f8_arguments &p, f8_many_shared &sm, const f8_item &item,
-                                                 int part, int number, float weight, const float (&total)[2][N / 2])
+/* `round`: of this tile among the block's tiles of the first projection. */
+__device__ __forceinline__ void f8_many_finish_h(const f8_arguments &p, f8_many_shared &sm, int width, int part,
+                                                 uint32_t round, f8_many_totals &total)
 {
-    const int thread = threadIdx.x, warp = thread / 32 % 4, lane = thread % 32, g = lane / 4;
-    const int64_t pieces = p.projection[1].pieces, row = item.row;
-    char *const to = p.h + row * pieces * F8_PIECE + static_cast<int64_t>(item.tile) * N * F8_PIECE;
-    float *const scale = p.h_scale + row * pieces + item.tile * N;
-    const uint32_t turned = hopper::shared_address(sm.turned), weights = hopper::shared_address(sm.weight);
-    hopper::barrier_wait(hopper::shared_address(&sm.told), number % 2 ^ 1); /* of the tile before: long done */
-    if (thread < N)
-        sm.weight[thread] = weight;
+    const int thread = threadIdx.x, warp = thread / 32 % 4, lane = thread % 32, g = lane / 4, q = lane % 4;
+    moe_many_activate<false>(p, width, 1.0f, 1.0f, total);
+    f8_many_largest(hopper::shared_address(sm.most[thread / 32]), total);
+    w4_sync<1, F8_MANY_MULTIPLIERS>();
+    hopper::barrier_wait(hopper::shared_address(&sm.told), round % 2 ^ 1); /* of the tile before: long done */
+    if (thread < width) {
+        prefill::copies_wait<0>();
+        const float weight = sm.weight[thread];
+        float most = sm.most[0][thread];
 #pragma unroll
-    for (int first = 0; first < N; first += F8_MANY_TURNED) {
-        f8_many_leave<N>(sm, total, first, 64 * part + 8 * warp + g, 32, 128);
-        f8_many_round(turned, weights + first * 4, min(N - first, F8_MANY_TURNED), p.activation, p.alpha, p.beta,
-                      p.limit, to + first * F8_PIECE, scale + first);
+        for (int i = 1; i < F8_MANY_WARPS; i++)
+            most = fmaxf(most, sm.most[i][thread]);
+        most = fmaxf(most * fabsf(weight), 1e-10f); /* that of the products, as rounding keeps their order */
+        sm.times[thread] = make_float2(weight, __fdiv_rn(448.0f, most));
+        sm.h_scale[thread] = __fdiv_rn(most, 448.0f);
     }
+    w4_sync<1, F8_MANY_MULTIPLIERS>();
+    const uint32_t times = hopper::shared_address(sm.times) + q * 2 * sizeof(float2);
+    const uint32_t to = hopper::shared_address(sm.staged) + 2 * q * F8_PIECE + warp % 2 * 8 + g;
+#pragma unroll
+    for (int j = 0; j < LP_F8_MANY_ROWS / 8; j++) {
+        if (j % 2 == 0 && 8 * j >= width)
+            break;
+        const uint4 v = hopper::load16(times + j * 8 * sizeof(float2));
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const int chunk = 4 * part + 2 * half + warp / 2;
+            const uint32_t two =
+                prefill::e4m3_pair(total[half][4 * j] * __uint_as_float(v.x) * __uint_as_float(v.y),
+                                   total[half][4 * j + 1] * __uint_as_float(v.z) * __uint_as_float(v.w));
+            prefill::store_shared_u8(to + 8 * j * F8_PIECE + (chunk ^ 2 * q) * 16, two);
+            prefill::store_shared_u8(to + (8 * j + 1) * F8_PIECE + (chunk ^ (2 * q + 1)) * 16, two >> 8);
+        }
+    }
+    prefill::proxy_fence_shared();
     f8_release(&sm.stored);
 }
 
-/* Tells all blocks of the tiles of h that are stored; by a thread of its own, for it waits for their way to memory. */
+/* Stores tiles of h, and tells all blocks of them when they are there; by a thread of its own, for it waits for their
+ * way to memory. */
 __device__ __forceinline__ void f8_many_publish(const f8_arguments &p, f8_many_shared &sm)
 {
     f8_turn slot = {0, F8_QUEUE, 0};
@@ -140,56 +93,35 @@ __device__ __forceinline__ void f8_many_publish(const f8_arguments &p, f8_many_s
     moe_wait_for_inputs();
     for (;; slot.next()) {
         hopper::barrier_wait(hopper::shared_address(&sm.queue.given[slot.at]), slot.phase);
-        const int projection = sm.queue.item[slot.at].projection, chunk = sm.queue.item[slot.at].chunk;
-        const bool is_dropped = sm.queue.item[slot.at].dropped;
+        const f8_item item = sm.queue.item[slot.at];
         hopper::barrier_arrive(hopper::shared_address(&sm.queue.taken[slot.at]));
-        if (projection < 0)
+        if (item.projection < 0)
             return;
-        if (projection == 1 || is_dropped)
+        if (item.projection == 1 || item.dropped)
             continue;
+        const int64_t first = static_cast<int64_t>(item.row) * p.projection[1].pieces;
+        const int tile = item.tile * item.width;
         hopper::barrier_wait(hopper::shared_address(&sm.stored), round++ % 2);
-        __threadfence();
-        hopper::proxy_fence(); /* other blocks copy it into their shared memory */
-        hopper::add_release(p.ready + chunk, F8_MANY_WARPS);
+        prefill::bulk_store(p.h + (first + tile) * F8_PIECE, hopper::shared_address(sm.staged), item.width * F8_PIECE);
+        prefill::bulk_store(p.h_scale + first + tile, hopper::shared_address(sm.h_scale), item.width * 4);
+        prefill::bulk_store_commit();
+        prefill::bulk_store_wait();
         hopper::barrier_arrive(hopper::shared_address(&sm.told));
+        hopper::proxy_fence(); /* other blocks copy it into their shared memory */
+        hopper::add_release(p.ready + item.chunk, F8_MANY_WARPS);
     }
 }
 
-/* Rows of out of the tokens that were left: eight columns of each. to: those of the first of them at this tile, where
- * rows stay in the workspace; else their sink says where, and `row` is the first. */
-__device__ __noinline__ void f8_many_store(uint32_t turned, int valid, char *to, int hidden, int in_row,
-                                           const lp_moe_sink *sink, const int32_t *row_route, int row)
-{
-    const int lane = threadIdx.x % 32;
-#pragma unroll 2
-    for (int n = threadIdx.x / 32; n < valid; n += F8_MANY_WARPS) {
-        char *const at = sink == nullptr ? to + static_cast<int64_t>(n) * hidden * 2
-                                         : moe_row_place(*sink, row_route, nullptr, row + n, hidden) + in_row;
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            const float4 v = f8_many_four(turned, n, 128 * half + 4 * lane);
-            *reinterpret_cast<uint2 *>(at + (128 * half + 4 * lane) * 2) =
-                make_uint2(prefill::bf16_pair(v.x, v.y), prefill::bf16_pair(v.z, v.w));
-        }
-    }
-}
-
-template <int N>
+/* `round`: number of tiles of h so far. */
 __device__ __forceinline__ void f8_many_finish_out(const f8_arguments &p, f8_many_shared &sm, const f8_item &item,
-                                                   int part, const float (&total)[2][N / 2])
+                                                   int width, int part, uint32_t round, const f8_many_totals &total)
 {
-    const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4;
-    const int in_row = item.tile * (f8_many_form::GROUPS * f8_many_form::PART_ROWS * 2), row = item.row;
-    const uint32_t turned = hopper::shared_address(sm.turned);
-    const lp_moe_sink *const sink = p.sink.routes == 0 ? nullptr : &p.sink;
-    char *const to = static_cast<char *>(p.out) + static_cast<int64_t>(row) * p.hidden * 2 + in_row;
-    const int valid = item.valid;
-#pragma unroll
-    for (int first = 0; first < N; first += F8_MANY_TURNED) {
-        f8_many_leave<N>(sm, total, first, 128 * part + 16 * (warp % 4) + g, 64, 8);
-        f8_many_store(turned, min(valid - first, F8_MANY_TURNED), to + static_cast<int64_t>(first) * p.hidden * 2,
-                      p.hidden, in_row, sink, p.routes.row_route, row + first);
-    }
+    const int warp = threadIdx.x / 32, chunk = threadIdx.x % 4;
+    const int row = item.tile * 256 + part * 128 + warp % 4 * 16 + chunk / 2 * 64 + chunk % 2 * 8;
+    hopper::barrier_wait(hopper::shared_address(&sm.told), round % 2 ^ 1); /* the last tile of h has left its place */
+    moe_many_store<2, LP_F8_MANY_ROWS / 2, F8_MANY_TURNED>(
+        p, item, width, hopper::shared_address(sm.staged) + warp * (F8_MANY_TURNED * moe_turned_row<2>), row * 2, 1.0f,
+        total);
 }
 
 #endif

@@ -50,61 +50,57 @@ __device__ __forceinline__ void f8_many_factor_warp(const f8_arguments &p, f8_ma
     }
 }
 
-/* Factors of a thread's sums of N tokens: of its two rows, of tokens 2 q and 2 q + 1 of each eight. */
-template <int N> struct f8_many_factors {
-    float4 of[N / 8];
-    /* From the shared address of those of the thread's first tokens. Rows g are gate and rows g + 8 up, */
-    __device__ __forceinline__ void load_both(uint32_t at)
+/* Factors of a thread's sums of N tokens, 2 q and 2 q + 1 of each eight: of its rows g and of its rows g + 8, which are
+ * those of one block of weights if SAME. */
+template <int N, bool SAME> struct f8_many_factors {
+    static constexpr int OF = SAME ? 2 : 4;
+    float of[N / 8][OF];
+    /* From the shared address of those of the thread's first tokens; of the first block and the second, or, if SAME, of
+     * `block`, 0 or 1. */
+    __device__ __forceinline__ void load(uint32_t at, int block)
     {
 #pragma unroll
         for (int j = 0; j < N / 8; j++) {
-            const uint4 v = hopper::load16(at + j * 4 * sizeof(f8_many_factor));
-            of[j] = make_float4(__uint_as_float(v.x), __uint_as_float(v.y), __uint_as_float(v.z), __uint_as_float(v.w));
-        }
-    }
-    /* or have blocks `upper` and `lower`, 0 or 1. */
-    __device__ __forceinline__ void load(uint32_t at, int upper, int lower)
-    {
-#pragma unroll
-        for (int j = 0; j < N / 8; j++) {
-            const float2 a = w4_load_floats(at + j * 4 * sizeof(f8_many_factor) + upper * sizeof(float2));
-            const float2 b = w4_load_floats(at + j * 4 * sizeof(f8_many_factor) + lower * sizeof(float2));
-            of[j] = make_float4(a.x, a.y, b.x, b.y);
+            if constexpr (SAME) {
+                const float2 v = w4_load_floats(at + j * 4 * sizeof(f8_many_factor) + block * sizeof(float2));
+                of[j][0] = v.x, of[j][1] = v.y;
+            } else {
+                const uint4 v = hopper::load16(at + j * 4 * sizeof(f8_many_factor));
+                of[j][0] = __uint_as_float(v.x), of[j][1] = __uint_as_float(v.y);
+                of[j][2] = __uint_as_float(v.z), of[j][3] = __uint_as_float(v.w);
+            }
         }
     }
 };
 
 /* total += sum * factor. */
-template <int N>
-__device__ __forceinline__ void f8_many_promote(float *total, const float (&sum)[N / 2], const f8_many_factors<N> &by)
+template <int N, bool SAME>
+__device__ __forceinline__ void f8_many_promote(float *total, const float (&sum)[N / 2],
+                                                const f8_many_factors<N, SAME> &by)
 {
 #pragma unroll
-    for (int j = 0; j < N / 8; j++) {
-        total[4 * j] = fmaf(sum[4 * j], by.of[j].x, total[4 * j]);
-        total[4 * j + 1] = fmaf(sum[4 * j + 1], by.of[j].y, total[4 * j + 1]);
-        total[4 * j + 2] = fmaf(sum[4 * j + 2], by.of[j].z, total[4 * j + 2]);
-        total[4 * j + 3] = fmaf(sum[4 * j + 3], by.of[j].w, total[4 * j + 3]);
-    }
+    for (int i = 0; i < N / 2; i++)
+        total[i] = fmaf(sum[i], by.of[i / 4][i % f8_many_factors<N, SAME>::OF], total[i]);
 }
 
-constexpr int F8_MANY_WHOLE = 80; /* tokens up to which there are registers for two sums of all of them */
+/* Tokens up to which there are registers for two sums of all of them. With 80 there are, but not in the places that all
+ * widths leave free of totals. */
+constexpr int F8_MANY_WHOLE = 64;
 
 /*
  * `part` of a tile. COLUMNS of 128 to a fresh sum. One product follows the other: for each cut of the tokens, of which
  * there are two where they are many, its columns, and both halves of the rows; while one runs the sum of the one before
  * it is added. A cut's factors are held as long as it takes.
  */
-template <int N, int COLUMNS>
+template <int N, int COLUMNS, bool SAME>
 __device__ __forceinline__ void f8_many_multiply(const f8_arguments &p, f8_many_shared &sm, f8_turn &turn,
                                                  f8_turn &token_turn, const f8_item &item, int part,
-                                                 float (&total)[2][N / 2])
+                                                 f8_many_totals &total)
 {
     constexpr int CUTS = N > F8_MANY_WHOLE ? 2 : 1, CUT = N / CUTS, EACH = COLUMNS / 32;
     constexpr int OF_CUT = 2 * (128 / COLUMNS), STEPS = CUTS * OF_CUT;
     constexpr int HALF_BYTES = 64 * F8_PIECE, FACTOR_BYTES = sizeof(f8_many_factor);
     const int pieces = p.projection[item.projection].pieces;
-    const bool is_first = __shfl_sync(~0u, item.projection, 0) == 0;
-    const int upper = is_first ? 0 : part, lower = is_first ? 1 : part; /* blocks of rows g and g + 8 */
 #pragma unroll
     for (int i = 0; i < N; i++)
         total[i % 2][i / 2] = 0.0f;
@@ -117,7 +113,7 @@ __device__ __forceinline__ void f8_many_multiply(const f8_arguments &p, f8_many_
         const uint32_t tokens = hopper::shared_address(sm.tokens[token_stage]);
         const uint32_t factors = hopper::shared_address(sm.factors[token_stage]) + threadIdx.x % 4 * FACTOR_BYTES;
         float sum[2][CUT / 2];
-        f8_many_factors<CUT> by;
+        f8_many_factors<CUT, SAME> by;
 #pragma unroll
         for (int i = 0; i <= STEPS; i++) {
             if (i < STEPS) {
@@ -132,13 +128,8 @@ __device__ __forceinline__ void f8_many_multiply(const f8_arguments &p, f8_many_
             if (i == 1)
                 hopper::barrier_wait(hopper::shared_address(&sm.factors_full[token_turn.at]), token_turn.phase);
             const int done = i - 1, cut = done / OF_CUT;
-            if (done % OF_CUT == 0) {
-                const uint32_t at = factors + cut * CUT / 2 * FACTOR_BYTES;
-                if constexpr (COLUMNS == LP_MOE_SUM_COLUMNS) /* of the first projection only */
-                    by.load_both(at);
-                else
-                    by.load(at, upper, lower);
-            }
+            if (done % OF_CUT == 0)
+                by.load(factors + cut * CUT / 2 * FACTOR_BYTES, part);
             if (i < STEPS)
                 hopper::mma_wait<1>();
             else
