@@ -10,11 +10,20 @@ int32_t lp_chain_axis_named(const lp_chain *chain, const char *name)
     return -1;
 }
 
+static lp_status no_axis(const lp_chain *chain, const char *name, lp_error *err)
+{
+    char names[LP_CHAIN_AXES * (LP_CHAIN_NAME + 2)] = "none";
+    lp_layout_writer w = lp_layout_writer_start(names, sizeof names);
+    for (int32_t a = 0; a < chain->axes; a++)
+        lp_layout_put(&w, "%s%s", a == 0 ? "" : ", ", chain->axis[a].name);
+    return lp_fail(err, LP_E_ARGUMENT, "the chain has no axis '%s', only %s", name, names);
+}
+
 lp_status lp_chain_set(lp_chain *chain, const char *name, int64_t extent, lp_error *err)
 {
     const int32_t a = lp_chain_axis_named(chain, name);
     if (a < 0)
-        return lp_fail(err, LP_E_ARGUMENT, "the chain has no axis '%s'", name);
+        return no_axis(chain, name, err);
     if (extent < 1)
         return lp_fail(err, LP_E_ARGUMENT, "axis '%s' must have at least 1 step, not %lld", name, (long long)extent);
     if (chain->axis[a].extent != 0 && chain->axis[a].extent != extent)

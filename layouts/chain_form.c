@@ -26,7 +26,8 @@ static lp_status find_open(const lp_chain *c, int32_t d, const char *name, int32
         if (c->axis[a].dim != d || c->axis[a].extent != 0)
             continue;
         if (*open >= 0)
-            return lp_fail(err, LP_E_ARGUMENT, "%s: the extents of axes '%s' and '%s' are both open", name,
+            return lp_fail(err, LP_E_ARGUMENT,
+                           "%s: the extents of axes '%s' and '%s' are both open: one has to be given", name,
                            c->axis[*open].name, c->axis[a].name);
         *open = a;
     }
@@ -90,6 +91,9 @@ static lp_status resolve_parts(lp_chain_form *form, int32_t d, int64_t size, lp_
         return lp_fail(err, LP_E_ARGUMENT, "%s must be %lld, not %lld", name, (long long)fixed, (long long)size);
     if (open >= 0 && fixed == 0 && size % step != 0)
         return lp_fail(err, LP_E_ARGUMENT, "%s must be a multiple of %lld, %lld is not", name, (long long)step,
+                       (long long)size);
+    if (open >= 0 && size <= fixed && step == 1)
+        return lp_fail(err, LP_E_ARGUMENT, "%s must be more than %lld, %lld is not", name, (long long)fixed,
                        (long long)size);
     if (open >= 0 && (size <= fixed || (size - fixed) % step != 0))
         return lp_fail(err, LP_E_ARGUMENT, "%s must be %lld + a multiple of %lld, %lld is not", name, (long long)fixed,

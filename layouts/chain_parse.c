@@ -20,7 +20,12 @@ bool lp_chain_is_digit(char c)
 
 lp_status lp_chain_wrong(lp_chain_reader *r, int64_t at, const char *what)
 {
-    return lp_fail_at(r->err, LP_E_ARGUMENT, "chain", at, "chain '%s': %s at byte %lld", r->text, what, (long long)at);
+    const char *const here = r->text + at;
+    const int length = (int)strcspn(here, " ()|,") + (strchr("()|,", here[0]) != NULL && here[0] != '\0');
+    if (here[0] == '\0')
+        return lp_fail_at(r->err, LP_E_ARGUMENT, "chain", at, "chain '%s': %s at the end", r->text, what);
+    return lp_fail_at(r->err, LP_E_ARGUMENT, "chain", at, "chain '%s': %s at byte %lld: '%.*s'", r->text, what,
+                      (long long)at, length < 24 ? length : 24, here);
 }
 
 lp_status lp_chain_read_name(lp_chain_reader *r, char name[LP_CHAIN_NAME])

@@ -39,12 +39,22 @@ static int32_t dim_named(const lp_chain *chain, const char *name)
     return -1;
 }
 
+/* "N,K": what --shape may give. */
+static const char *dims_text(const lp_chain *chain, char *buffer, size_t bytes)
+{
+    lp_layout_writer w = lp_layout_writer_start(buffer, bytes);
+    for (int32_t d = 0; d < chain->ndim; d++)
+        lp_layout_put(&w, "%s%s", d == 0 ? "" : ",", chain->dim_name[d][0] != '\0' ? chain->dim_name[d] : "?");
+    return buffer;
+}
+
 /* Reads --shape, "N=100,K=5" (dimensions and open axes, in any order) or "100,5", into the request: its shape and the
  * extents of axes. `text` may be NULL. Returns 0, or an exit code having complained. */
 static int read_sizes(lp_cli *cli, lp_chain_request *request, const char *text)
 {
     lp_chain *const chain = &request->chain;
     int32_t given = 0;
+    char dims[LP_CHAIN_DIMS * (LP_CHAIN_NAME + 1)];
     memset(request->shape, 0, sizeof request->shape);
     request->sized = false;
     if (text == NULL)
@@ -57,7 +67,8 @@ static int read_sizes(lp_cli *cli, lp_chain_request *request, const char *text)
             return lp_cli_usage(cli, "'%s' is not of the form N=4096,K=512 or 4096,512", lp_cli_clean(text));
         const int32_t d = name[0] != '\0' ? dim_named(chain, name) : given < chain->ndim ? given++ : -1;
         if (d < 0 && name[0] == '\0')
-            return lp_cli_usage(cli, "the layout has %d dimensions, not more", (int)chain->ndim);
+            return lp_cli_usage(cli, "'--shape' gives more sizes than there are dimensions: %s",
+                                dims_text(chain, dims, sizeof dims));
         if (d < 0 && lp_chain_set(chain, name, value, &err) != LP_OK)
             return lp_cli_usage(cli, "%s", err.text);
         if (d >= 0)
@@ -71,7 +82,8 @@ static int read_sizes(lp_cli *cli, lp_chain_request *request, const char *text)
             missing = d;
     request->sized = missing < 0;
     if (sizes > 0 && missing >= 0 && chain->dim_name[missing][0] != '\0')
-        return lp_cli_usage(cli, "'--shape' gives no %s", chain->dim_name[missing]);
+        return lp_cli_usage(cli, "'--shape' gives no %s: the dimensions are %s", chain->dim_name[missing],
+                            dims_text(chain, dims, sizeof dims));
     if (sizes > 0 && missing >= 0)
         return lp_cli_usage(cli, "'--shape' gives %d of %d dimensions", (int)sizes, (int)chain->ndim);
     return 0;

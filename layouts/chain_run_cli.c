@@ -2,8 +2,7 @@
 /* `loadplan layout`, once it is clear that it is about a chain. */
 #include "layouts/layout_cli.h"
 
-/* Whether this is a chain in some notation, rather than a wrong name. */
-static bool is_text(const char *text)
+bool lp_layout_is_chain_text(const char *text)
 {
     return strstr(text, "->") != NULL || strpbrk(text, ":[{") != NULL || lp_chain_is_tag(text);
 }
@@ -15,12 +14,13 @@ static int read_other(lp_cli *cli, lp_chain_request *out, const lp_chain_request
     lp_error err;
     *out = (lp_chain_request){.known = known, .unit_bits = known != NULL ? known->unit_bits : first->unit_bits};
     out->pads = lp_cli_flag(cli, "pad", known != NULL && known->pads);
-    if (known == NULL && !is_text(text))
-        return lp_cli_usage(cli, "unknown chain '%s'; 'loadplan layout' lists them", lp_cli_clean(text));
+    if (known == NULL && !lp_layout_is_chain_text(text))
+        return lp_layout_unknown(cli, text);
     if (lp_chain_read(&out->chain, known != NULL ? known->chain : text, &err) != LP_OK)
         return lp_cli_usage(cli, "%s", err.text);
     if (out->unit_bits != first->unit_bits)
-        return lp_cli_usage(cli, "one moves units of %d bits, the other of %d", first->unit_bits, out->unit_bits);
+        return lp_cli_usage(cli, "one moves units of %d bits, the other of %d: '--unit' is that of a text",
+                            first->unit_bits, out->unit_bits);
     lp_chain_take_only_shape(out);
     return 0;
 }
@@ -32,8 +32,8 @@ static int run_compare(lp_cli *cli, const lp_chain_request *request, const char 
     lp_chain_request with;
     if (!request->sized)
         return lp_cli_usage(cli, "'--compare' needs '--shape' with all dimensions of the source");
-    if (known == NULL && !is_text(text))
-        return lp_cli_usage(cli, "unknown chain '%s'; 'loadplan layout' lists them", lp_cli_clean(text));
+    if (known == NULL && !lp_layout_is_chain_text(text))
+        return lp_layout_unknown(cli, text);
     const int code = lp_chain_read_request(cli, &with, known, known != NULL ? NULL : text);
     if (code != 0)
         return code;
@@ -121,7 +121,7 @@ int lp_chain_run(lp_cli *cli, const lp_chain_known *known, const char *text)
     if (code != 0)
         return code;
     if (svg && (record != NULL || other != NULL || in != NULL || request.chain.axes == 0))
-        return lp_cli_usage(cli, "'--format=svg' draws one layout");
+        return lp_cli_usage(cli, "'--format=svg' draws one layout, without '--apply', '--compare' and '--identify'");
     if (record != NULL && !request.sized)
         return lp_cli_usage(cli, "'--identify' needs '--shape' with all dimensions of the source");
     if (in != NULL && out == NULL)

@@ -68,8 +68,7 @@ static const char *id_at(int index)
     return index < layouts ? lp_layout_at(index)->id : lp_chain_known_at(index - layouts)->id;
 }
 
-/* Says which names hold this one, or else which is the most alike. */
-static int unknown_layout(lp_cli *cli, const char *id)
+int lp_layout_unknown(lp_cli *cli, const char *id)
 {
     const int all = (int)(lp_layout_count() + lp_chain_known_count());
     const char *const near = lp_cli_nearest(id, id_at, all);
@@ -79,6 +78,9 @@ static int unknown_layout(lp_cli *cli, const char *id)
     for (int i = 0; i < all; i++)
         if (strstr(id_at(i), id) != NULL && ++found <= 4)
             lp_layout_put(&w, "%s%s", found == 1 ? "" : ", ", id_at(i));
+    if (lp_layout_is_chain_text(id))
+        return lp_cli_usage(cli, "no layout has the name '%s': a layout of one's own goes behind '--chain'",
+                            lp_cli_clean(id));
     if (found > 1)
         return lp_cli_usage(cli, "unknown layout '%s'; there are %s%s", lp_cli_clean(id), names,
                             found > 4 ? ", ..." : "");
@@ -100,28 +102,28 @@ static int run_layout(lp_cli *cli)
     const char *const chain = lp_cli_text(cli, "chain", NULL), *const record = lp_cli_text(cli, "identify", NULL);
     const bool named = cli->argument_count > 0;
     if (named && chain != NULL)
-        return lp_cli_usage(cli, "'--chain' stands for the name of a layout");
+        return lp_cli_usage(cli, "'--chain' stands for the name of a layout: give one of them");
     const lp_chain_known *const known = named ? lp_chain_known_find(cli->argument[0]) : NULL;
     if (known != NULL || chain != NULL || (record != NULL && !named))
         return lp_chain_run(cli, known, chain);
-    if (record != NULL)
-        return lp_cli_usage(cli, "'--identify' compares with chains only");
-    if (lp_cli_text(cli, "compare", NULL) != NULL)
-        return lp_cli_usage(cli, "'--compare' compares chains only");
-    if (lp_cli_text(cli, "then", NULL) != NULL)
-        return lp_cli_usage(cli, "'--then' goes on after chains only");
-
     if (named) {
-        const char *const id = cli->argument[0];
-        layout = lp_layout_find(id);
+        layout = lp_layout_find(cli->argument[0]);
         if (layout == NULL)
-            return unknown_layout(cli, id);
-    } else if (in != NULL || sizes_text != NULL || svg) {
+            return lp_layout_unknown(cli, cli->argument[0]);
+    }
+    static const char *const of_chains[] = {"identify", "compare", "then"};
+    for (size_t i = 0; i < sizeof of_chains / sizeof of_chains[0]; i++) {
+        if (lp_cli_text(cli, of_chains[i], NULL) == NULL)
+            continue;
+        if (named)
+            return lp_cli_usage(cli, "'--%s' is about chains, and %s is none", of_chains[i], layout->id);
+        return lp_cli_usage(cli, "'--%s' needs a chain: its name, or '--chain'", of_chains[i]);
+    }
+    if (!named && (in != NULL || sizes_text != NULL || svg))
         return lp_cli_usage(cli, "'--%s' needs the name of a layout",
                             in != NULL           ? "apply"
                             : sizes_text != NULL ? "shape"
                                                  : "format=svg");
-    }
     if (inverse && in == NULL)
         return lp_cli_usage(cli, "'--inverse' needs '--apply'");
     if (in != NULL && out == NULL)

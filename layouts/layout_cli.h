@@ -81,6 +81,13 @@ typedef struct lp_chain_request {
  * complained. */
 int lp_chain_read_request(lp_cli *cli, lp_chain_request *out, const lp_chain_known *known, const char *text);
 
+/* Whether this is a chain in some notation, rather than a name. */
+bool lp_layout_is_chain_text(const char *text);
+
+/* Complains of a name that no layout has: says which names hold it, or else which is the most alike, or where a chain
+ * belongs. Returns LP_EXIT_USAGE. */
+int lp_layout_unknown(lp_cli *cli, const char *id);
+
 /* Where all extents are constants the chain says its only shape itself. */
 void lp_chain_take_only_shape(lp_chain_request *request);
 

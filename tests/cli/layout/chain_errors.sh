@@ -29,3 +29,8 @@ no bf16_l1_weight --compare scale_8x4
 no --compare scale_8x4
 no marlin
 no swizzle_
+no 'N K -> K N' --shape 8,8
+no scale_128x5 --compare scale_8x4 --shape 8,8
+no --chain 'N(a | b=2) -> (a | b)' --shape 1
+no --chain 'N K -> K, N' --shape 8,8
+no --chain 'N K -> K' --shape 8,8
