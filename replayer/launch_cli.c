@@ -113,3 +113,17 @@ int lp_launch_read(lp_cli *cli, lp_launch *out)
     }
     return lp_launch_environment(cli, out);
 }
+
+static bool read_time(lp_cli *cli, const char *name, int64_t fallback, int64_t *nanoseconds)
+{
+    int64_t seconds;
+    if (!lp_cli_integer(cli, name, fallback, 1, 86400, &seconds))
+        return false;
+    *nanoseconds = seconds * 1000000000;
+    return true;
+}
+
+bool lp_launch_timeouts(lp_cli *cli, int64_t *join_ns, int64_t *stall_ns)
+{
+    return read_time(cli, "join-timeout", 300, join_ns) && read_time(cli, "stall-timeout", 60, stall_ns);
+}

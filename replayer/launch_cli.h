@@ -23,4 +23,7 @@ int lp_launch_read(lp_cli *cli, lp_launch *out);
 /* "node0:7700", "[fe80::1]:7700". False when it is something else. */
 bool lp_launch_address(const char *text, char host[LP_HOST_MAX], int32_t *port);
 
+/* Options --join-timeout and --stall-timeout, in nanoseconds. False after a complaint. */
+bool lp_launch_timeouts(lp_cli *cli, int64_t *join_ns, int64_t *stall_ns);
+
 #endif

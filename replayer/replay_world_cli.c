@@ -31,8 +31,9 @@ static int find_place(together *t, char host[LP_HOST_MAX], int32_t *port)
         return lp_launch_address(place, host, port) ? 0
                                                     : lp_cli_usage(t->cli, "'%s' is no HOST:PORT", lp_cli_clean(place));
     if (t->launch.host[0] == '\0' || t->launch.port == 0)
-        return lp_cli_usage(t->cli, "%s does not say where rank 0 is: name it with --rendezvous HOST:PORT",
-                            t->launch.by);
+        return lp_cli_usage(t->cli, "%s does not say %s: name it with --rendezvous HOST:PORT", t->launch.by,
+                            t->launch.host[0] == '\0' ? "where rank 0 is"
+                                                      : "at which port of rank 0's host ranks meet");
     memcpy(host, t->launch.host, LP_HOST_MAX);
     *port = t->launch.port + 1;
     return 0;
@@ -43,8 +44,11 @@ static int meet(together *t)
     const lp_platform *platform = lp_cli_platform(t->cli);
     const lp_sync_options o = {.is_sender = true, .platform = platform};
     char host[LP_HOST_MAX];
+    int64_t join_ns, stall_ns;
     lp_error err;
     lp_status status;
+    if (!lp_launch_timeouts(t->cli, &join_ns, &stall_ns))
+        return LP_EXIT_USAGE;
     if (t->launch.size == 1) {
         status = lp_transport_local(&t->sockets, 1, 1, 0, platform, &err);
     } else {
@@ -53,6 +57,8 @@ static int meet(together *t)
                               .is_alone = true,
                               .rank = t->launch.rank,
                               .size = t->launch.size,
+                              .join_ns = join_ns,
+                              .stall_ns = stall_ns,
                               .platform = platform};
         const int exit_code = find_place(t, host, &tcp.port);
         if (exit_code != 0)

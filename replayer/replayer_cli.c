@@ -28,6 +28,8 @@ static const lp_option replay_options[] = {
     {"attach", 0, "SOCKET", NULL, "use the weights that 'loadplan serve' holds there; load where it does not"},
     {"world", 0, NULL, NULL, "load this rank of torchrun, mpirun or srun together with the others, sharing reads"},
     {"rendezvous", 0, "HOST:PORT", NULL, "where the ranks of --world meet (default MASTER_ADDR, port MASTER_PORT + 1)"},
+    {"join-timeout", 0, "SECONDS", NULL, "how long ranks of --world wait for one that is late (default 300)"},
+    {"stall-timeout", 0, "SECONDS", NULL, "how long nothing may move before a rank of it is named (default 60)"},
     {"dry-run", 0, NULL, NULL, "say what would be done, like 'loadplan explain'"},
     {"format", 0, "FORMAT", "text|json", "of --dry-run (default text)"},
 };

@@ -115,15 +115,6 @@ int lp_cli_sync_open(lp_cli_sync *s, lp_cli *cli)
     return 0;
 }
 
-static bool read_time(lp_cli *cli, const char *name, int64_t fallback, int64_t *nanoseconds)
-{
-    int64_t seconds;
-    if (!lp_cli_integer(cli, name, fallback, 1, 86400, &seconds))
-        return false;
-    *nanoseconds = seconds * 1000000000;
-    return true;
-}
-
 static int read_meeting(lp_cli_sync *s, lp_tcp_options *tcp, char host[LP_HOST_MAX])
 {
     const char *place = lp_cli_text(s->cli, "rendezvous", NULL);
@@ -131,8 +122,7 @@ static int read_meeting(lp_cli_sync *s, lp_tcp_options *tcp, char host[LP_HOST_M
         return lp_cli_usage(s->cli, "where do both sides meet? name it with --rendezvous HOST:PORT");
     if (!lp_launch_address(place, host, &tcp->port))
         return lp_cli_usage(s->cli, "'%s' is no HOST:PORT", lp_cli_clean(place));
-    if (!read_time(s->cli, "join-timeout", 300, &tcp->join_ns) ||
-        !read_time(s->cli, "stall-timeout", 60, &tcp->stall_ns))
+    if (!lp_launch_timeouts(s->cli, &tcp->join_ns, &tcp->stall_ns))
         return LP_EXIT_USAGE;
     tcp->host = host;
     return 0;
