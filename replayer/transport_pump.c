@@ -184,10 +184,11 @@ static bool take_control(lp_tcp *t, const lp_wire_head *head, const uint8_t *bod
 static void lose_control(lp_tcp *t)
 {
     const bool was_open = t->control.fd >= 0;
+    t->is_over = t->has_ended && (t->is_over || !t->has_failed);
     lp_wire_close(&t->control);
     t->is_joining = false;
     if (was_open)
-        lp_tcp_fail(t, t->has_ended ? "the senders have ended" : "the meeting point is gone: its connection ended");
+        lp_tcp_fail(t, t->has_ended ? LP_TCP_ENDED : "the meeting point is gone: its connection ended");
 }
 
 static void serve_control(lp_tcp *t, short events)

@@ -30,9 +30,10 @@ lp_status lp_tcp_error(const lp_tcp *t, lp_error *err)
     return lp_fail(err, LP_E_PEER, "%s", t->reason);
 }
 
-static lp_status join_error(const lp_tcp *t, lp_error *err)
+/* is_end: there are no more rounds, and that is all that is wrong. */
+static lp_status join_error(const lp_tcp *t, bool is_end, lp_error *err)
 {
-    return lp_fail(err, t->has_ended ? LP_E_INCOMPLETE : LP_E_PEER, "%s", t->reason);
+    return lp_fail(err, is_end ? LP_E_INCOMPLETE : LP_E_PEER, "%s", is_end ? LP_TCP_ENDED : t->reason);
 }
 
 /* At once where it goes at once: waking the other thread takes longer. */
@@ -54,7 +55,7 @@ static lp_status join(void *context, lp_round *round, lp_error *err)
     lp_status status = LP_OK;
     *round = (lp_round){.rank = 0};
     if (t->control.fd < 0) {
-        status = join_error(t, err);
+        status = join_error(t, t->has_ended, err);
     } else {
         lp_tcp_end_round(t);
         t->has_failed = false;
@@ -65,7 +66,7 @@ static lp_status join(void *context, lp_round *round, lp_error *err)
         while (status == LP_OK && t->is_joining)
             pthread_cond_wait(&t->changed, &t->lock);
         if (status == LP_OK && t->has_failed)
-            status = join_error(t, err);
+            status = join_error(t, t->is_over, err);
     }
     *round = t->round;
     pthread_mutex_unlock(&t->lock);

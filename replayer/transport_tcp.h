@@ -49,6 +49,7 @@ typedef struct lp_stranger {
 } lp_stranger;
 
 enum { LP_STRANGERS_MAX = 64 };
+#define LP_TCP_ENDED "the senders have ended"
 
 typedef struct lp_tcp {
     const lp_alloc *alloc;
@@ -69,6 +70,7 @@ typedef struct lp_tcp {
     pthread_cond_t changed;
     lp_wire control;
     bool is_closing, has_ended; /* ended: the meeting point has no more rounds */
+    bool is_over;               /* likewise, and nothing had failed before */
     bool is_joining;
     bool has_failed;
     bool has_cancelled; /* a message may have stopped in its middle: no more of them in this round */

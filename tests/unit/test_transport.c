@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The transports: messages and blocks of any size arrive whole and in order, rounds form and end as they say, and
  * strangers who talk nonsense disturb nobody. */
+#include "counted_memory.h"
 #include "sync_testing.h"
 
 #include "replayer/transport_wire.h"
 
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { RANKS = 5, ROUNDS = 4, LARGE = 3 << 20 };
@@ -202,34 +201,6 @@ static void everything_arrives_inside_a_process(void **state)
     run_all(true);
 }
 
-/* ---- memory, counted ---- */
-
-typedef struct meter {
-    pthread_mutex_t lock;
-    int64_t now, peak;
-} meter;
-
-/* Sizes stand before the blocks. */
-static void *metered_resize(void *context, void *old, size_t bytes)
-{
-    meter *m = context;
-    size_t *head = old == NULL ? NULL : (size_t *)old - 2;
-    const int64_t before = head == NULL ? 0 : (int64_t)head[0];
-    if (bytes == 0) {
-        free(head);
-        head = NULL;
-    } else {
-        head = realloc(head, bytes + 2 * sizeof *head);
-        assert_non_null(head);
-        head[0] = bytes;
-    }
-    pthread_mutex_lock(&m->lock);
-    m->now += (int64_t)bytes - before;
-    m->peak = m->now > m->peak ? m->now : m->peak;
-    pthread_mutex_unlock(&m->lock);
-    return head == NULL ? NULL : head + 2;
-}
-
 /* ---- addresses ---- */
 
 static void one_rank_alone_needs_nobody(void **state)
@@ -318,6 +289,58 @@ static void who_is_not_let_in_is_told(void **state)
         lp_transport_close(&t[i]);
 }
 
+/* A meeting point of this test's own, which says two things at once. */
+static void *speak(void *context)
+{
+    const int listener = *(const int *)context;
+    const char text[] = "rank 3 did not come";
+    lp_wire w;
+    lp_wire_head head;
+    bool is_broken = false, is_ready = false;
+    int fd;
+    while ((fd = accept(listener, NULL, NULL)) < 0)
+        lp_sleep_ms(1);
+    if (!lp_socket_prepare(fd))
+        return NULL;
+    lp_wire_init(&w, fd, 4096, NULL);
+    while (!is_ready && lp_wire_fill(&w))
+        while (lp_wire_next(&w, &head, &is_broken)) {
+            is_ready = is_ready || head.type == LP_WIRE_READY;
+            lp_wire_drop(&w, &head);
+        }
+    if (lp_wire_put(&w, &(lp_wire_head){.type = LP_WIRE_ABORT}, text, (int64_t)strlen(text), NULL, 0) &&
+        lp_wire_put(&w, &(lp_wire_head){.type = LP_WIRE_END}, NULL, 0, NULL, 0))
+        (void)lp_wire_flush(&w);
+    while (lp_wire_fill(&w)) /* until the rank has gone */
+        lp_sleep_ms(1);
+    lp_wire_close(&w);
+    return NULL;
+}
+
+/* A round that fails and a meeting point that ends behind it: the failure is what the rank hears, not a good end. */
+static void a_failure_before_the_end_counts(void **state)
+{
+    (void)state;
+    int32_t port = 0;
+    pthread_t thread;
+    lp_transport t;
+    lp_round round;
+    lp_error err = {.code = LP_OK};
+    int listener = lp_socket_listen("127.0.0.1", 0, &port, &err);
+    assert_true(listener >= 0);
+    assert_int_equal(pthread_create(&thread, NULL, speak, &listener), 0);
+    const lp_tcp_options o = {
+        .host = "127.0.0.1", .port = port, .size = 1, .join_ns = PATIENCE_NS, .stall_ns = PATIENCE_NS};
+    assert_ok(lp_transport_tcp(&t, &o, ERR));
+    assert_int_equal(t.join(t.context, &round, &err), LP_E_PEER);
+    assert_string_equal(err.text, "rank 3 did not come");
+    assert_int_equal(t.join(t.context, &round, &err), LP_E_INCOMPLETE); /* now it is the end */
+    assert_string_equal(err.text, "the senders have ended");
+    lp_transport_close(&t);
+    pthread_join(thread, NULL);
+    close(listener);
+}
+
 static void nobody_listens(void **state)
 {
     (void)state;
@@ -339,237 +362,16 @@ static void nobody_listens(void **state)
     assert_int_not_equal(lp_transport_tcp(&t, &bad, &err), LP_OK);
 }
 
-/* ---- memory runs out ---- */
-
-typedef struct scarce {
-    pthread_mutex_t lock;
-    long left; /* blocks; below 0: no limit */
-    long blocks;
-} scarce;
-
-static void *scarce_resize(void *context, void *old, size_t bytes)
-{
-    scarce *s = context;
-    pthread_mutex_lock(&s->lock);
-    const bool fails = bytes > 0 && s->left == 0;
-    if (bytes > 0 && s->left > 0)
-        s->left--;
-    if (!fails)
-        s->blocks += (old == NULL && bytes > 0) - (old != NULL && bytes == 0);
-    pthread_mutex_unlock(&s->lock);
-    if (fails)
-        return NULL;
-    if (bytes == 0) {
-        free(old);
-        return NULL;
-    }
-    return realloc(old, bytes);
-}
-
-typedef struct poor {
-    lp_transport transport;
-    const lp_trace *trace;
-    const payload *data;
-    const lp_platform *platform;
-    rank_memory memory;
-    lp_sync_mode mode;
-    int64_t bucket;
-    bool is_sender;
-    lp_status status;
-} poor;
-
-static void *run_poor(void *context)
-{
-    poor *p = context;
-    lp_error err = {.code = LP_OK};
-    lp_sync *s = NULL;
-    const lp_sync_source source = {.context = (void *)(uintptr_t)p->data, .read = read_payload};
-    const lp_sync_options o = {
-        .is_sender = p->is_sender, .mode = p->mode, .bucket = p->bucket, .platform = p->platform};
-    p->status = lp_sync_open(&s, &p->transport, p->trace, &o, &err);
-    for (int e = 0; e < 2 && p->status == LP_OK; e++)
-        p->status = p->is_sender
-                        ? lp_sync_send(s, &source, 0, NULL, &err)
-                        : lp_sync_recv(s, p->memory.plan, &(lp_session_options){.mode = LP_DIRECT}, 0, NULL, &err);
-    lp_sync_close(s);
-    lp_transport_close(&p->transport);
-    return NULL;
-}
-
-/* The n-th allocation of one side fails: both end, nothing leaks, and success is that of both. */
-static void memory_may_run_out_anywhere(void **state)
-{
-    (void)state;
-    lp_checkpoint *c = make_model();
-    lp_trace *t = record_layout(c, 1, 1, false);
-    payload data = make_payload(c, 1);
-    for (int mode = LP_SYNC_PACKED; mode <= LP_SYNC_DELTA; mode++)
-        for (int side = 0; side < 2; side++)
-            for (long n = 0;; n += n < 60 ? 1 : 7) {
-                scarce memory = {.lock = PTHREAD_MUTEX_INITIALIZER, .left = n};
-                const lp_alloc alloc = {.size = sizeof alloc, .context = &memory, .resize = scarce_resize};
-                const lp_platform platform = {.alloc = &alloc};
-                poor p[2];
-                pthread_t thread[2];
-                lp_transport local[2];
-                assert_ok(lp_transport_local(local, 2, 1, PATIENCE_NS, NULL, ERR));
-                for (int i = 0; i < 2; i++) {
-                    p[i] = (poor){.transport = local[i],
-                                  .trace = t,
-                                  .data = &data,
-                                  .platform = i == side ? &platform : NULL,
-                                  .mode = (lp_sync_mode)mode,
-                                  .bucket = 2048,
-                                  .is_sender = i == 0};
-                    if (i == 1)
-                        p[i].memory = bind_rank(t, 0);
-                }
-                for (int i = 0; i < 2; i++)
-                    assert_int_equal(pthread_create(&thread[i], NULL, run_poor, &p[i]), 0);
-                for (int i = 0; i < 2; i++)
-                    pthread_join(thread[i], NULL);
-                free_rank(&p[1].memory);
-                if (memory.blocks != 0)
-                    fail_msg("%ld blocks are left after %ld allocations", memory.blocks, n);
-                if ((p[0].status == LP_OK) != (p[1].status == LP_OK))
-                    fail_msg("allocation %ld: one side ends with %d, the other with %d", n, p[0].status, p[1].status);
-                if (p[0].status == LP_OK && memory.left > 0)
-                    break;
-            }
-    free_payload(&data);
-    lp_trace_close(t);
-    lp_checkpoint_close(c);
-}
-
-typedef struct guest {
-    lp_tcp_options options;
-    lp_transport transport;
-    lp_status status;
-    lp_error err;
-} guest;
-
-/* Joins and gathers, and leaves. */
-static void *visit(void *context)
-{
-    enum { BYTES = 100000 };
-    guest *g = context;
-    lp_round round;
-    const lp_block *all = NULL;
-    uint8_t *mine = calloc(1, BYTES);
-    const lp_transport *t = &g->transport;
-    g->status = t->join(t->context, &round, &g->err);
-    for (int i = 0; i < 2 && g->status == LP_OK; i++)
-        g->status = t->gather(t->context, mine, BYTES, &all, &g->err);
-    lp_transport_close(&g->transport);
-    free(mine);
-    return NULL;
-}
-
-static void *arrive(void *context)
-{
-    guest *g = context;
-    g->status = lp_transport_tcp(&g->transport, &g->options, &g->err);
-    return g->status == LP_OK ? visit(g) : NULL;
-}
-
-/* Sender 0, which has the meeting point, gets more blocks of memory each time: nobody waits for what it cannot say. */
-static void a_meeting_point_may_be_out_of_memory(void **state)
-{
-    (void)state;
-    enum { GUESTS = 3, STEP = 3 };
-    const long start = (long)(time(NULL) % STEP); /* all of them would take seconds */
-    bool is_whole = false;
-    printf("start %ld\n", start);
-    for (long n = start; !is_whole; n += STEP) {
-        scarce memory = {.lock = PTHREAD_MUTEX_INITIALIZER, .left = n};
-        const lp_alloc alloc = {.size = sizeof alloc, .context = &memory, .resize = scarce_resize};
-        const lp_platform platform = {.alloc = &alloc};
-        guest g[GUESTS];
-        pthread_t thread[GUESTS];
-        int32_t port;
-        lp_error err;
-        const int listener = lp_socket_listen("127.0.0.1", 0, &port, &err);
-        assert_true(listener >= 0);
-        for (int i = 0; i < GUESTS; i++)
-            g[i] = (guest){.options = {.host = "127.0.0.1",
-                                       .port = port,
-                                       .is_sender = i == 0,
-                                       .rank = i == 0 ? 0 : i - 1,
-                                       .size = i == 0 ? 1 : GUESTS - 1,
-                                       .listener = i == 0 ? listener : 0,
-                                       .stall_ns = PATIENCE_NS,
-                                       .join_ns = 100000000,
-                                       .platform = i == 0 ? &platform : NULL}};
-        g[0].status = lp_transport_tcp(&g[0].transport, &g[0].options, &g[0].err);
-        for (int i = 1; i < GUESTS && g[0].status == LP_OK; i++)
-            assert_int_equal(pthread_create(&thread[i], NULL, arrive, &g[i]), 0);
-        const bool is_open = g[0].status == LP_OK;
-        if (is_open)
-            visit(&g[0]);
-        for (int i = 1; i < GUESTS && is_open; i++) {
-            pthread_join(thread[i], NULL);
-            if (g[i].status != LP_OK && strstr(g[i].err.text, "answer") != NULL)
-                fail_msg("block %ld: %s", n, g[i].err.text);
-        }
-        assert_int_equal(memory.blocks, 0);
-        assert_int_equal(fcntl(listener, F_GETFD), -1); /* it was taken over, whatever came of that */
-        is_whole = is_open && g[0].status == LP_OK && g[1].status == LP_OK && g[2].status == LP_OK;
-    }
-}
-
-/* ---- memory is what is stated ---- */
-
-/* Two buckets a side, and little else: the transport's memory and that of both syncs, together. */
-static void a_sync_takes_two_buckets_a_side(void **state)
-{
-    enum { BUCKET = 1 << 20, LITTLE = 300 << 10 };
-    (void)state;
-    lp_checkpoint *c = make_model();
-    lp_trace *t = record_layout(c, 1, 1, false);
-    payload data = make_payload(c, 1);
-    for (int mode = LP_SYNC_PACKED; mode <= LP_SYNC_SLICED; mode++) {
-        meter m = {.lock = PTHREAD_MUTEX_INITIALIZER};
-        const lp_alloc alloc = {.size = sizeof alloc, .context = &m, .resize = metered_resize};
-        const lp_platform platform = {.alloc = &alloc};
-        lp_transport local[2];
-        pthread_t thread[2];
-        poor p[2];
-        assert_ok(lp_transport_local(local, 2, 1, PATIENCE_NS, &platform, ERR));
-        for (int i = 0; i < 2; i++) {
-            p[i] = (poor){.transport = local[i],
-                          .trace = t,
-                          .data = &data,
-                          .platform = &platform,
-                          .mode = (lp_sync_mode)mode,
-                          .bucket = BUCKET,
-                          .is_sender = i == 0};
-            if (i == 1)
-                p[i].memory = bind_rank(t, 0);
-            assert_int_equal(pthread_create(&thread[i], NULL, run_poor, &p[i]), 0);
-        }
-        for (int i = 0; i < 2; i++)
-            pthread_join(thread[i], NULL);
-        assert_int_equal(p[0].status, LP_OK);
-        assert_int_equal(p[1].status, LP_OK);
-        print_message("%s: %lld bytes beside four buckets\n", lp_sync_mode_name((lp_sync_mode)mode),
-                      (long long)m.peak - 4 * BUCKET);
-        assert_true(m.peak >= 4 * BUCKET && m.peak < 4 * BUCKET + LITTLE);
-        assert_int_equal(m.now, 0);
-        free_rank(&p[1].memory);
-    }
-    free_payload(&data);
-    lp_trace_close(t);
-    lp_checkpoint_close(c);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(everything_arrives_inside_a_process), cmocka_unit_test(everything_arrives_over_sockets),
-        cmocka_unit_test(one_rank_alone_needs_nobody),         cmocka_unit_test(a_failure_is_that_of_its_round),
-        cmocka_unit_test(who_is_not_let_in_is_told),           cmocka_unit_test(nobody_listens),
-        cmocka_unit_test(memory_may_run_out_anywhere),         cmocka_unit_test(a_meeting_point_may_be_out_of_memory),
-        cmocka_unit_test(a_sync_takes_two_buckets_a_side),
+        cmocka_unit_test(everything_arrives_inside_a_process),
+        cmocka_unit_test(everything_arrives_over_sockets),
+        cmocka_unit_test(one_rank_alone_needs_nobody),
+        cmocka_unit_test(a_failure_is_that_of_its_round),
+        cmocka_unit_test(who_is_not_let_in_is_told),
+        cmocka_unit_test(a_failure_before_the_end_counts),
+        cmocka_unit_test(nobody_listens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
