@@ -2,15 +2,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Verdicts on safetensors headers against the reference reader of the safetensors package.
 
-Headers around every rule, then random mutations of them. Both must accept or both refuse, with as many tensors, except
-where ours is stricter on purpose: a name that appears twice, and an entry written as an array.
+Headers around every rule, random mutations of their text, and random files of several tensors of which one rule is broken.
+Both must accept or both refuse, with the same names, dtypes, shapes and bytes, except where ours is stricter on purpose: a
+name that appears twice, and an entry written as an array.
 """
 import argparse
+import json
 import pathlib
 import random
 import struct
 import subprocess
 import sys
+import zlib
 
 try:
     import safetensors
@@ -91,9 +94,97 @@ def mutation(seed, rng):
     return image(bytes(header), data)
 
 
+BITS = {"BOOL": 8, "U8": 8, "I8": 8, "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8, "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "I16": 16,
+        "F16": 16, "BF16": 16, "U32": 32, "F32": 32, "C64": 64, "F64": 64, "I64": 64}
+NAMES = ["a", "b.0.weight", "", "\u00e9", "\U0001f600", "a\nb", "a\0b", '"', "\\", "layers.12.experts.3.up_proj.weight_scale_2",
+         "A" * 300]
+
+
+def whole_file(rng):
+    """Entries that tile the data: [name, dtype, shape, begin, end], and its length."""
+    entries, end = [], 0
+    for name in rng.sample(NAMES, rng.randint(0, 6)):
+        dtype = rng.choice(list(BITS))
+        shape = [rng.choice([0, 1, 2, 3, 4, 8]) for _ in range(rng.randint(0, 4))]
+        bits = BITS[dtype]
+        for extent in shape:
+            bits *= extent
+        if bits % 8:
+            shape.append(4)
+            bits *= 4
+        entries.append([name, dtype, shape, end, end + bits // 8])
+        end += bits // 8
+    return entries, end
+
+
+def break_entry(entries, rng):
+    one, other = rng.choice(entries), rng.choice(entries)
+    kind = rng.randint(0, 9)
+    if kind < 2:
+        one[3 + rng.randint(0, 1)] += rng.choice([-1, 1, 2, 1 << 32, 1 << 63])
+    elif kind == 2:
+        one[3:], other[3:] = other[3:], one[3:]
+    elif kind == 3:
+        one[3:] = other[3:]
+    elif kind == 4:
+        entries.remove(one)
+    elif kind == 5:
+        one[2] = one[2] + [rng.choice([0, 1, 2, 1 << 31, 1 << 32, (1 << 63) - 1, 1 << 63, (1 << 64) - 1, 1 << 64])]
+    elif kind == 6:
+        one[2] = [(1 << 64) - 1, 0] if rng.random() < 0.5 else [1 << 32, 1 << 32] + one[2]
+    elif kind == 7:
+        one[1] = rng.choice(list(BITS) + ["F8", "f32", "C128", "F8_E4M3FN", "F8_E4M3FNUZ"])
+    elif kind == 8:
+        at = rng.choice([one[3], one[4], other[3], other[4], one[3] + 1])
+        entries.append(["empty", "F32", [0], at, at])
+    else:
+        one[3], one[4] = one[4], one[3]
+
+
+def entry_text(name, dtype, shape, begin, end, rng):
+    fields = [f'"dtype":"{dtype}"', f'"shape":{json.dumps(shape)}', f'"data_offsets":[{begin},{end}]']
+    if rng.random() < 0.03:
+        fields[rng.randint(0, 2)] = rng.choice(['"dtype":null', '"shape":[2.0]', '"shape":[-1]', '"data_offsets":[0]',
+                                                '"more":[1,{}]'])
+    if rng.random() < 0.05:
+        fields.append(rng.choice(fields + ['"more":{"x":[null,true,1.5e3]}', '"Shape":[1]']))
+    rng.shuffle(fields)
+    space = rng.choice(["", "", " ", "\n\t"])
+    return json.dumps(name, ensure_ascii=rng.random() < 0.5) + space + ":" + space + "{" + ("," + space).join(fields) + "}"
+
+
+def structured(rng):
+    entries, size = whole_file(rng)
+    for _ in range(rng.choice([0, 1, 1, 2])):
+        if entries:
+            break_entry(entries, rng)
+    rng.shuffle(entries)
+    parts = [entry_text(*e, rng) for e in entries]
+    if rng.random() < 0.3:
+        metadata = rng.choice(["{}", "null", '{"format":"pt"}', '{"a":1}', '{"":""}', "[]"])
+        parts.insert(rng.randint(0, len(parts)), '"__metadata__":' + metadata)
+    header = "{" + ",".join(parts) + "}"
+    tail = rng.choice(["", "", " ", "   ", "\0", "\n", "x"]) if rng.random() < 0.3 else ""
+    header = rng.choice(["", "", "", " ", "\n"]) + header + tail
+    data = rng.randbytes(max(0, size + (rng.choice([-1, 1, 8]) if rng.random() < 0.06 else 0)))
+    file = image(header, data)
+    if rng.random() < 0.04:
+        file = struct.pack("<Q", rng.choice([0, 1, len(header), len(file), 1 << 40, (1 << 64) - 1])) + file[8:]
+    return file if rng.random() < 0.98 else file[:rng.randint(0, len(file))]
+
+
+def sum_of(tensors):
+    total = 0
+    for name, t in tensors:
+        text = name.encode() + t["dtype"].encode() + "".join(f",{extent}" for extent in t["shape"]).encode()
+        total += zlib.adler32(bytes(t["data"]), zlib.adler32(text))
+    return total
+
+
 def reference(file):
     try:
-        return f"accept {len(safetensors.deserialize(file))}"
+        tensors = safetensors.deserialize(file)
+        return f"accept {len(tensors)} {sum_of(tensors)}"
     except Exception as error:  # its error class is not the same in all versions
         return f"refuse {error}"
 
@@ -107,7 +198,7 @@ def main():
     rng = random.Random(arguments.seed)
     files = list(rules())
     seeds = [file for file in files if len(file) < 400]
-    files += [mutation(rng.choice(seeds), rng) for _ in range(arguments.count)]
+    files += [mutation(rng.choice(seeds), rng) if rng.random() < 0.5 else structured(rng) for _ in range(arguments.count)]
     tool = next(path for path in (arguments.build / "tests" / "verdict_tool", arguments.build / "verdict_tool")
                 if path.exists())
     done = subprocess.run([tool], input=b"".join(struct.pack("<I", len(file)) + file for file in files),
