@@ -35,8 +35,10 @@ NESTED = {
 PUBLISHED = {
     "AfmoeForCausalLM": dict(score_func="sigmoid", route_norm=True, route_scale=1.0),
     "DeepseekV3ForCausalLM": _MLA,
+    "DeepseekV32ForCausalLM": _MLA,
     "Glm4MoeForCausalLM": dict(head_dim=16, **_MLA),
     "Glm4MoeLiteForCausalLM": _MLA,
+    "GlmMoeDsaForCausalLM": _MLA,
     "HYV3ForCausalLM": dict(first_k_dense_replace=1, expert_hidden_dim=64),
     "InklingForCausalLM": dict(padded_vocab_size=320, use_embed_norm=True),
     "Lfm2ForCausalLM": _LFM2,

@@ -59,10 +59,27 @@ def _allow_any_format() -> None:
         pass  # another release: NVFP4 models say themselves what they lack
 
 
+def _allow_sparse_attention() -> None:
+    """Models that choose the tokens they attend to (DeepSeek-V3.2, GLM-5) are built with the backend that GPUs have for it; nothing
+    of it runs."""
+    try:
+        from vllm.platforms.cpu import CpuPlatform
+        from vllm.v1.attention.backends.registry import AttentionBackendEnum
+        from vllm.v1.worker.workspace import init_workspace_manager
+        sparse = AttentionBackendEnum.FLASHMLA_SPARSE.get_path()
+    except (ImportError, AttributeError):
+        return  # another release: such models say themselves what they lack
+    choose = CpuPlatform.get_attn_backend_cls
+    CpuPlatform.get_attn_backend_cls = staticmethod(lambda backend, attn_selector_config, *a, **kw: (
+        sparse if attn_selector_config.use_sparse else choose(backend, attn_selector_config, *a, **kw)))
+    init_workspace_manager(torch.device("cpu"))
+
+
 def start(folder: str, tp: int = 1, rank: int = 0, expert_parallel: bool = False, pp: int = 1, **engine_arguments):
     """vLLM's configuration and its initialised model, as rank `rank` of tp * pp: stage by stage, as vLLM counts."""
     _stand_alone()
     _allow_any_format()
+    _allow_sparse_attention()
     dist.init_process_group("fake", rank=rank, world_size=tp * pp, store=FakeStore())
     arguments = dict(model=str(folder), skip_tokenizer_init=True, dtype="bfloat16", enforce_eager=True,
                      tensor_parallel_size=tp, pipeline_parallel_size=pp, enable_expert_parallel=expert_parallel,
