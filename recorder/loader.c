@@ -200,6 +200,8 @@ static lp_status record_ranks(lp_rules *l, const builtin *b, const lp_scope *lay
     }
     if (l->r == NULL)
         return lp_fail(err, LP_E_ARGUMENT, "no rank is to be recorded");
+    if (!rules_failed(l))
+        rules_warn(l);
     return lp_recorder_finish(l->r, out, err);
 }
 

@@ -26,11 +26,12 @@ typedef struct lp_rules {
     lp_scope at;
     const char *prefix; /* in the arena; NULL until the names were looked at */
     int64_t layers;
-    int32_t slots;          /* 0: as many as the experts need */
-    int expert_kinds;       /* how many of the kinds of rules_experts_index.h the loader knows; 0: MegaMoE's */
-    bool expert_tiles;      /* MegaMoE's experts packed by tiles for Hopper */
-    rules_experts *experts; /* made at first use, for all scopes */
-    uint8_t *taken;         /* by catalogue index: some rule took the name up, in any scope */
+    int32_t slots;           /* 0: as many as the experts need */
+    int expert_kinds;        /* how many of the kinds of rules_experts_index.h the loader knows; 0: MegaMoE's */
+    bool expert_tiles;       /* MegaMoE's experts packed by tiles for Hopper */
+    rules_experts *experts;  /* made at first use, for all scopes */
+    uint8_t *taken;          /* by catalogue index: some rule took the name up, in any scope */
+    const char *untied_head; /* a head that is neither stored nor tied by the configuration; NULL: there is none */
 } lp_rules;
 
 /* ---- rule_sets.c ---- */
@@ -201,6 +202,11 @@ void rules_delta_net(lp_rules *l, const char *stem);
 
 /* What no rule took: a failure that names the first ones, copied whole on every rank, or declined. */
 void rules_rest(lp_rules *l, lp_rest rest);
+
+/* ---- rules_warnings.c ---- */
+
+/* Logs what is wrong with a checkpoint without being an error: FP8 weights without scales, a head that is nowhere. */
+void rules_warn(lp_rules *l);
 
 /* ---- loader_auto.c ---- */
 

@@ -97,6 +97,8 @@ static void output_head(lp_rules *l, const char *embedding, const char *head)
     const bool stored = rules_find(l, weight) >= 0;
     if (!stored || lp_config_flag(l->config, "tie_word_embeddings", false)) {
         warn_of_stored_head(l, weight, embedding);
+        if (!stored && !lp_config_flag(l->config, "tie_word_embeddings", true))
+            l->untied_head = head;
         rules_decline(l, weight);
         lp_declare_tied(l->r, weight, lp_name(l->r, "%s.weight", embedding));
     } else {

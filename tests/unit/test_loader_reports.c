@@ -259,6 +259,52 @@ static void a_stored_head_that_is_tied_is_said(void **state)
     }
 }
 
+/* A head that is nowhere: silent where the configuration ties it, or says nothing. */
+static void a_head_that_is_nowhere_is_said(void **state)
+{
+    (void)state;
+    static const char *const configs[] = {
+        "{\"model_type\": \"llama\", " HEADS "}",
+        "{\"model_type\": \"llama\", \"tie_word_embeddings\": true, " HEADS "}",
+        "{\"model_type\": \"llama\", \"tie_word_embeddings\": false, " HEADS "}",
+    };
+    for (int i = 0; i < 3; i++) {
+        heard h = {0};
+        const lp_platform platform = {.log = hear, .log_context = &h};
+        lp_checkpoint *c = decoder(100);
+        add_mlp(c, LP_BF16, 64, 0);
+        seal_checkpoint(c);
+        lp_trace_close(load(c, (lp_loader_options){.platform = &platform, .layout = {.tp = 2}}, configs[i]));
+        assert_int_equal(h.warnings, i == 2);
+        if (i == 2)
+            assert_non_null(strstr(h.text, "the checkpoint has no 'lm_head.weight', and the configuration does not"));
+        lp_checkpoint_close(c);
+    }
+}
+
+/* A tool left the scales out: the codes of FP8 are numbers all the same, wrong by that factor. */
+static void fp8_without_scales_is_said(void **state)
+{
+    (void)state;
+    static const char *const scales[] = {"weight_scale_inv", "weight_scale", "input_scale", NULL};
+    for (int i = 0; i < 4; i++) {
+        heard h = {0};
+        const lp_platform platform = {.log = hear, .log_context = &h};
+        lp_checkpoint *c = decoder(100);
+        add_mlp(c, LP_F8_E4M3, 128, 0);
+        for (int part = 0; part < 3 && scales[i] != NULL; part++)
+            add_named(c, LP_F32, 0, NULL, "model.layers.0.mlp.%s.%s",
+                      (const char *const[]){"gate_proj", "up_proj", "down_proj"}[part], scales[i]);
+        seal_checkpoint(c);
+        lp_trace_close(load(c, (lp_loader_options){.platform = &platform, .layout = {.tp = 2}}, DENSE));
+        assert_int_equal(h.warnings, i >= 2);
+        if (i >= 2)
+            assert_non_null(strstr(
+                h.text, "3 weights in FP8 have no scale, such as 'model.layers.0.mlp.down_proj.weight': loaded as"));
+        lp_checkpoint_close(c);
+    }
+}
+
 static void unknown_formats_are_told_by_their_names(void **state)
 {
     (void)state;
@@ -296,6 +342,8 @@ int main(void)
         cmocka_unit_test(every_token_needs_a_row),
         cmocka_unit_test(shapes_must_agree_with_one_another),
         cmocka_unit_test(a_stored_head_that_is_tied_is_said),
+        cmocka_unit_test(a_head_that_is_nowhere_is_said),
+        cmocka_unit_test(fp8_without_scales_is_said),
         cmocka_unit_test(unknown_formats_are_told_by_their_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
