@@ -4,9 +4,9 @@
 #define LOADPLAN_DEVICE_CUDA_CUH
 
 extern "C" { /* headers of C rooms */
+#include "replayer/device_exec.h"
 #include "traces/base.h"
 }
-#include "replayer/device_exec.h"
 
 #include <cuda_runtime_api.h>
 
