@@ -65,17 +65,15 @@ static void put_joint_digit(lp_layout_writer *w, const lp_formula *s, int32_t ax
 {
     const lp_chain *const c = &s->form->chain;
     int32_t dim;
-    int64_t below;
-    if (list == c->joints) {
+    int64_t below = 0;
+    while (list < c->joints && lp_formula_in_joint(s, &c->joint[list], axis, &below) < 0)
+        list++;
+    if (list >= c->joints) {
         const lp_formula_digit g = lp_formula_digit_of(s, axis, &dim);
         put_place_digit(w, s, &g);
         return;
     }
     const lp_chain_joint *const joint = &c->joint[list];
-    if (lp_formula_in_joint(s, joint, axis, &below) < 0) {
-        put_joint_digit(w, s, axis, list + 1);
-        return;
-    }
     lp_formula_put_joint(w, s, joint);
     for (int32_t i = 0; i < joint->axes; i++) {
         int64_t factor;
