@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * `loadplan layout CHAIN --apply`: a safetensors file of one tensor to a file of the same tensor in another order, and
- * back.
+ * back. Files of several tensors are for chain_packet_cli.c.
  *
  * Where elements are wider than units (words of eight 4-bit codes), the last dimension of the file's tensor counts its
  * units, or the chain has one dimension more, for the units of an element. A tensor of one dimension more is a stack,
@@ -89,9 +89,8 @@ static lp_status units_of(const lp_chain_request *request, lp_dtype dtype, int64
     return LP_OK;
 }
 
-/* dtype and dimensions of the result: the source's dtype where whole elements stand side by side, else bytes. */
-static lp_status result_shape(const lp_chain_form *form, int unit, lp_dtype source, lp_dtype *dtype, int64_t *shape,
-                              lp_error *err)
+lp_status lp_chain_result_shape(const lp_chain_form *form, int unit, lp_dtype source, lp_dtype *dtype, int64_t *shape,
+                                lp_error *err)
 {
     const int32_t last = form->chain.out_ndim - 1;
     *dtype = source;
@@ -105,8 +104,8 @@ static lp_status result_shape(const lp_chain_form *form, int unit, lp_dtype sour
     return LP_OK;
 }
 
-static lp_status write_file(lp_outfile *file, json_t *metadata, const char *name, lp_dtype dtype, int64_t ndim,
-                            const int64_t *shape, const void *data, int64_t bytes, lp_error *err)
+lp_status lp_chain_write_file(lp_outfile *file, json_t *metadata, const char *name, lp_dtype dtype, int64_t ndim,
+                              const int64_t *shape, const void *data, int64_t bytes, lp_error *err)
 {
     json_t *const header = json_object();
     if (metadata != NULL)
@@ -156,7 +155,7 @@ static lp_status apply(const lp_chain_request *request, const lp_checkpoint *ck,
     if (status == LP_E_ARGUMENT && err != NULL)
         err->code = LP_E_MISMATCH; /* the sizes are the file's */
     LP_TRY(status == LP_E_ARGUMENT ? LP_E_MISMATCH : status);
-    LP_TRY(result_shape(&form, request->unit_bits, t->dtype, &dtype, out_shape, err));
+    LP_TRY(lp_chain_result_shape(&form, request->unit_bits, t->dtype, &dtype, out_shape, err));
     const int64_t bytes = form.units * request->unit_bits / 8;
     unsigned char *in = NULL;
     unsigned char *const out = lp_allocate(platform->alloc, (size_t)bytes);
@@ -164,8 +163,8 @@ static lp_status apply(const lp_chain_request *request, const lp_checkpoint *ck,
         return lp_fail_memory(err);
     LP_TRY_GOTO(lp_layout_read_tensor(ck, platform, t, &in, err), free_out);
     LP_TRY_GOTO(lp_chain_apply(&form, request->unit_bits, in, out, err), free_in);
-    status = write_file(file, describe(request, &chain, shape, t), t->name, dtype, form.chain.out_ndim, out_shape, out,
-                        bytes, err);
+    status = lp_chain_write_file(file, describe(request, &chain, shape, t), t->name, dtype, form.chain.out_ndim,
+                                 out_shape, out, bytes, err);
 free_in:
     lp_release(platform->alloc, in);
 free_out:
@@ -211,8 +210,7 @@ static lp_status made_of(const lp_checkpoint *ck, lp_dtype *dtype, int64_t *ndim
     return LP_OK;
 }
 
-/* Extents and the shape in units that the file was made with, where the request leaves them open. */
-static lp_status take_sizes(const lp_checkpoint *ck, lp_chain_request *request, lp_error *err)
+lp_status lp_chain_take_sizes(const lp_checkpoint *ck, lp_chain_request *request, lp_error *err)
 {
     const char *const text = lp_layout_metadata(ck, "loadplan.chain_shape");
     const char *const made = lp_layout_metadata(ck, "loadplan.chain");
@@ -235,8 +233,7 @@ static lp_status take_sizes(const lp_checkpoint *ck, lp_chain_request *request, 
     return LP_OK;
 }
 
-/* That the file was made by this chain. */
-static lp_status check_chain(const lp_checkpoint *ck, const lp_chain *used, lp_error *err)
+lp_status lp_chain_check_made(const lp_checkpoint *ck, const lp_chain *used, lp_error *err)
 {
     char chain[LP_CHAIN_TEXT_BYTES];
     const char *const made = lp_layout_metadata(ck, "loadplan.chain");
@@ -257,9 +254,9 @@ static lp_status undo(const lp_chain_request *asked, const lp_checkpoint *ck, co
     LP_TRY(find_tensor(ck, &t, err));
     LP_TRY(made_of(ck, &dtype, &ndim, dims, err));
     lp_chain_request request = *asked;
-    LP_TRY(take_sizes(ck, &request, err));
+    LP_TRY(lp_chain_take_sizes(ck, &request, err));
     LP_TRY(units_of(&request, dtype, ndim, dims, &chain, shape, err));
-    LP_TRY(check_chain(ck, &chain, err));
+    LP_TRY(lp_chain_check_made(ck, &chain, err));
     const lp_status resolved = lp_chain_resolve(&form, &chain, shape, true, err);
     if (resolved != LP_OK || form.units * request.unit_bits != t->bytes * 8)
         return lp_fail(err, LP_E_MISMATCH, "tensor '%s' has %lld bytes, which is not what its metadata says", t->name,
@@ -272,7 +269,7 @@ static lp_status undo(const lp_chain_request *asked, const lp_checkpoint *ck, co
         return lp_fail_memory(err);
     LP_TRY_GOTO(lp_layout_read_tensor(ck, platform, t, &in, err), free_out);
     LP_TRY_GOTO(lp_chain_undo(&form, request.unit_bits, in, out, err), free_in);
-    status = write_file(file, NULL, t->name, dtype, ndim, dims, out, bytes, err);
+    status = lp_chain_write_file(file, NULL, t->name, dtype, ndim, dims, out, bytes, err);
 free_in:
     lp_release(platform->alloc, in);
 free_out:
@@ -286,7 +283,14 @@ int lp_chain_transform_file(lp_cli *cli, const lp_chain_request *request, const 
     lp_layout_files f;
     lp_error err;
     lp_status status = lp_layout_open_files(&f, cli, in, out, overwrite, &err);
-    if (status == LP_OK)
-        status = (inverse ? undo : apply)(request, f.ck, &f.platform, &f.file, &err);
+    if (status == LP_OK) {
+        const bool packet =
+            inverse ? lp_chain_is_packet(f.ck) : request->chain.parts > 1 && lp_checkpoint_count(f.ck) > 1;
+        if (packet)
+            status =
+                (inverse ? lp_chain_undo_packet : lp_chain_apply_packet)(request, f.ck, &f.platform, &f.file, &err);
+        else
+            status = (inverse ? undo : apply)(request, f.ck, &f.platform, &f.file, &err);
+    }
     return lp_layout_close_files(&f, cli, request->known != NULL ? request->known->id : "chain", inverse, status, &err);
 }

@@ -101,6 +101,28 @@ int lp_chain_show(lp_cli *cli, const lp_chain_request *request, bool json);
 int lp_chain_transform_file(lp_cli *cli, const lp_chain_request *request, const char *in, const char *out,
                             bool overwrite, bool inverse);
 int lp_chain_show_svg(lp_cli *cli, const lp_chain_request *request);
+
+/* dtype and dimensions of the result: the source's dtype where whole elements stand side by side, else bytes. */
+lp_status lp_chain_result_shape(const lp_chain_form *form, int unit, lp_dtype source, lp_dtype *dtype, int64_t *shape,
+                                lp_error *err);
+
+/* A file of one tensor; takes over `metadata`, which may be NULL. */
+lp_status lp_chain_write_file(lp_outfile *file, json_t *metadata, const char *name, lp_dtype dtype, int64_t ndim,
+                              const int64_t *shape, const void *data, int64_t bytes, lp_error *err);
+
+/* Extents and the shape in units that a file was made with, where the request leaves them open. */
+lp_status lp_chain_take_sizes(const lp_checkpoint *ck, lp_chain_request *request, lp_error *err);
+
+/* That the file was made by this chain. */
+lp_status lp_chain_check_made(const lp_checkpoint *ck, const lp_chain *used, lp_error *err);
+
+/* A file of one tensor for each part of the chain into one of packets, and back; whether a file is one of packets. */
+lp_status lp_chain_apply_packet(const lp_chain_request *request, const lp_checkpoint *ck, const lp_platform *platform,
+                                lp_outfile *file, lp_error *err);
+lp_status lp_chain_undo_packet(const lp_chain_request *request, const lp_checkpoint *ck, const lp_platform *platform,
+                               lp_outfile *file, lp_error *err);
+bool lp_chain_is_packet(const lp_checkpoint *ck);
+
 int lp_chain_compare(lp_cli *cli, const lp_chain_request *request, const lp_chain_request *with, bool json);
 int lp_chain_identify_file(lp_cli *cli, const lp_chain_request *request, const char *in, bool json);
 

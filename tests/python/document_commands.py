@@ -30,7 +30,8 @@ EXACT = {"docs/layouts.md", "docs/recording.md", "docs/replay.md"}
 PREPARE = {
     "docs/layouts.md": ["python3 {cases}/layout/make_order.py order.safetensors tiles",
                         "python3 {cases}/layout/make_order.py flipped.safetensors flipped",
-                        "python3 {cases}/layout/make_order.py larger.safetensors tiles 640 28"],
+                        "python3 {cases}/layout/make_order.py larger.safetensors tiles 640 28",
+                        "python3 {cases}/layout/make_parts.py parts.safetensors 8"],
     "docs/recording.md": ["{tools}/make_checkpoint -o guide --kind nvfp4 --layers 2 --hidden 256 --intermediate 128 --experts 8"
                           " --heads 4 --kv-heads 2 --head-dim 64 --vocab 100",
                           "{tools}/record_guide before guide before.lpt", "{tools}/record_guide after guide after.lpt"],
