@@ -5,7 +5,7 @@
  */
 #include "chain_testing.h"
 
-enum { MOST = 1 << 17 };
+enum { MOST = 1 << 16 };
 
 static const int64_t tiles[] = {3, 5, 7, 1, 2, 4};
 
@@ -95,7 +95,7 @@ static void what_is_found_is_never_wrong(void **state)
     for (int32_t i = 0; i < lp_chain_known_count(); i++) {
         const lp_chain_known *const known = lp_chain_known_at(i);
         const lp_chain chain = parsed(known->chain);
-        for (uint32_t seed = 40u * (uint32_t)i, round = 0; round < 3; round++) {
+        for (uint32_t seed = 40u * (uint32_t)i, round = 0; round < 2; round++) {
             const bool odd = round == 0; /* tiles each way are 3, 5 or 7 */
             int64_t shape[LP_CHAIN_DIMS] = {0}, other[LP_CHAIN_DIMS] = {0};
             lp_chain_form form;
@@ -116,7 +116,7 @@ static void what_is_found_is_never_wrong(void **state)
     }
     print_message("%d found, %d of them right at other sizes, %d refused there\n", found_all, right_elsewhere,
                   refused_elsewhere);
-    assert_true(found_all > 380 && right_elsewhere > 120 && refused_elsewhere <= 2); /* Cannon's rotations are square */
+    assert_true(found_all > 240 && right_elsewhere > 110 && refused_elsewhere <= 2); /* Cannon's rotations are square */
 }
 
 int main(void)
