@@ -285,9 +285,6 @@ int lp_chain_compare(lp_cli *cli, const lp_chain_request *request, const lp_chai
 {
     lp_chain_form one, other;
     lp_error err;
-    if (request->unit_bits != with->unit_bits)
-        return lp_cli_usage(cli, "one moves units of %d bits, the other of %d: '--unit' is that of a text",
-                            request->unit_bits, with->unit_bits);
     if (lp_chain_resolve(&one, &request->chain, request->shape, request->pads, &err) != LP_OK ||
         lp_chain_resolve(&other, &with->chain, with->shape, with->pads, &err) != LP_OK)
         return lp_cli_usage(cli, "%s", err.text);

@@ -25,27 +25,48 @@ static int read_other(lp_cli *cli, lp_chain_request *out, const lp_chain_request
     return 0;
 }
 
+/* Whether dimension d has axes without an extent, which its size alone does not give. */
+static bool has_open_axes(const lp_chain *c, int32_t d)
+{
+    int32_t open = 0;
+    for (int32_t a = 0; a < c->axes; a++)
+        open += c->axis[a].dim == d && c->axis[a].extent == 0;
+    return open > 1;
+}
+
+/* Gives another chain the sizes of the first one: by place, for its dimensions may have other names, and by name for
+ * axes of which --shape said the extent. A stack of matrices is one for both. */
+static void take_sizes(lp_chain_request *other, const lp_chain_request *first)
+{
+    lp_chain *const c = &other->chain;
+    if (c->ndim + 1 == first->chain.ndim && strcmp(first->chain.dim_name[0], "E") == 0)
+        (void)lp_chain_stack(c, "E", NULL);
+    for (int32_t a = 0; a < c->axes; a++) {
+        const int32_t same = lp_chain_axis_named(&first->chain, c->axis[a].name);
+        if (c->axis[a].extent == 0 && same >= 0 && first->chain.axis[same].extent != 0 &&
+            has_open_axes(c, c->axis[a].dim))
+            (void)lp_chain_set(c, c->axis[a].name, first->chain.axis[same].extent, NULL);
+    }
+    if (c->ndim != first->chain.ndim)
+        return;
+    memcpy(other->shape, first->shape, sizeof other->shape);
+    other->sized = true;
+}
+
 /* The chain of --compare: a name or a text, at the same shape. Its unit is that of its table, or of the first one. */
 static int run_compare(lp_cli *cli, const lp_chain_request *request, const char *text, bool json)
 {
-    const lp_chain_known *const known = lp_chain_known_find(text);
     lp_chain_request with;
     if (!request->sized)
         return lp_cli_usage(cli, "'--compare' needs '--shape' with all dimensions of the source");
-    if (known == NULL && !lp_layout_is_chain_text(text))
-        return lp_layout_unknown(cli, text);
-    const int code = lp_chain_read_request(cli, &with, known, known != NULL ? NULL : text);
+    const int code = read_other(cli, &with, request, text);
     if (code != 0)
         return code;
     if (!with.sized)
-        lp_chain_take_only_shape(&with);
-    if (!with.sized && with.chain.ndim == request->chain.ndim) {
-        memcpy(with.shape, request->shape, sizeof with.shape);
-        with.sized = true;
-    }
-    with.unit_bits = known != NULL ? known->unit_bits : request->unit_bits;
+        take_sizes(&with, request);
     if (!with.sized)
-        return lp_cli_usage(cli, "'%s' takes another shape", lp_cli_clean(text));
+        return lp_cli_usage(cli, "'%s' takes %d dimensions, not %d", lp_cli_clean(text), (int)with.chain.ndim,
+                            (int)request->chain.ndim);
     lp_chain_request first = *request; /* a text pads where the layout with a name does */
     first.pads = first.pads || (first.known == NULL && with.pads);
     with.pads = with.pads || (with.known == NULL && first.pads);

@@ -34,3 +34,4 @@ no scale_128x5 --compare scale_8x4 --shape 8,8
 no --chain 'N(a | b=2) -> (a | b)' --shape 1
 no --chain 'N K -> K, N' --shape 8,8
 no --chain 'N K -> K' --shape 8,8
+no scale_128x4 --compare 'a b c -> a b c' --shape 256,8

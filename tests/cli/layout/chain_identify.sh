@@ -30,3 +30,7 @@ loadplan layout --identify few --shape 12,5
 loadplan layout --identify few --shape 12,5 --format=json
 "$PYTHON" "$SUITE/make_order.py" more listed 18 5
 loadplan layout --identify more --shape 18,5
+# Dimensions of another name are taken by their place, axes by their name, stacks as such.
+loadplan layout tpu_8x128_16bit --compare '{1,0:T(8,128)(2,1)}' --shape C=1000,R=70
+loadplan layout rope_pairs_to_halves --compare 'A(h d p=2) B -> (h p d) B' --shape N=48,K=5,h=3
+loadplan layout scale_128x4 --compare scale_blackwell_triton --shape E=3,N=256,K=8
