@@ -6,7 +6,7 @@
  *   frames  (sync_flow.c)    buckets out and in, two a side, while the caller reads or replays the other one
  *           (sync_lane*.c)   the same where payloads stay in the memory of a device
  *           (sync_packed.c, sync_sliced.c, sync_delta.c decide what is in them, sync_frames.c goes through the lists)
- *   finish  (sync.c)         the session ends, and nobody reports success before all have
+ *   finish  (sync.c, sync_receive.c)  the session ends, and nobody reports success before all have
  */
 #ifndef LOADPLAN_SYNC_PRIVATE_H
 #define LOADPLAN_SYNC_PRIVATE_H
@@ -82,6 +82,14 @@ struct lp_sync {
     struct lp_shadow *shadow;         /* of delta epochs */
     struct lp_applier *applier;       /* of delta epochs into a device */
 };
+
+/* ---- sync.c: how an epoch ends ---- */
+
+lp_status lp_sync_all_say_yes(lp_sync *s, lp_error *err); /* nobody returns before all have come so far */
+void lp_sync_end_well(lp_sync *s);
+/* Tells all ranks of a failure, unless they know. Returns status. */
+lp_status lp_sync_end_badly(lp_sync *s, lp_status status, const lp_error *err);
+void lp_sync_spoil(lp_sync *s); /* what was loaded is whole, but not everywhere */
 
 /* ---- sync_agree.c ---- */
 
