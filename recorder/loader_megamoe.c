@@ -9,7 +9,7 @@ static void decoder_layer(lp_rules *l, int64_t layer)
 {
     rules_decoder_layer(l, layer, true);
     if (rules_has_experts(l, layer)) {
-        rules_router(l, rules_experts_module(l, layer));
+        rules_router(l, rules_experts_module(l, layer), rules_experts_count(l, layer));
         rules_megamoe(l, layer);
         rules_shared_experts(l, layer);
     } else {

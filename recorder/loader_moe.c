@@ -20,15 +20,17 @@ static bool load_experts(lp_rules *l, int64_t layer)
     if (rules_has_experts(l, layer)) {
         const char *module = rules_experts_module(l, layer);
         rules_moe(l, layer);
-        rules_router(l, module);
+        rules_router(l, module, rules_experts_count(l, layer));
         shared_experts(l, module);
         return true;
     }
     for (size_t i = 0; i < sizeof modules / sizeof *modules; i++) {
         const char *module = lp_name(l->r, "layers.%" PRId64 ".%s", layer, modules[i]);
-        if (!rules_fused_experts(l, module))
+        int64_t experts = 0;
+        if (!rules_fused_experts(l, module, &experts))
             continue;
-        rules_router(l, module);
+        if (!rules_failed(l) && rules_expect_experts(l, layer, experts))
+            rules_router(l, module, experts);
         shared_experts(l, module);
         return true;
     }

@@ -152,8 +152,9 @@ bool rules_mlp(lp_rules *l, const char *stem);
 
 /* ---- rules_router.c ---- */
 
-/* The router of the experts below `stem`: whole on every rank, its correction bias in F32. */
-void rules_router(lp_rules *l, const char *stem);
+/* The router of the experts below `stem`: whole on every rank, its correction bias in F32. Fails where it chooses among
+ * another number of them. */
+void rules_router(lp_rules *l, const char *stem, int64_t experts);
 
 /* ---- rules_experts_split.c ---- */
 
@@ -176,9 +177,10 @@ static inline int64_t rules_expert_of_slot(const rules_split *s, int64_t slot)
 /* ---- rules_experts_moe.c, rules_experts_fused.c ---- */
 
 /* Experts of a layer into fused parameters w13 and w2, as the checkpoint's dtypes have them. rules_moe: stored by
- * expert. rules_fused_experts: as tensors of all experts below `module`; false when there are none. */
+ * expert. rules_fused_experts: as tensors of all experts below `module`; false when there are none, else *experts is
+ * how many. */
 void rules_moe(lp_rules *l, int64_t layer);
-bool rules_fused_experts(lp_rules *l, const char *module);
+bool rules_fused_experts(lp_rules *l, const char *module, int64_t *experts);
 
 /* ---- rules_experts.c ---- */
 

@@ -204,7 +204,7 @@ static void load_plain(fused_layer *f, const char *first_name, const char *secon
     load_biases(f, hidden, lp_size(first, 1));
 }
 
-bool rules_fused_experts(lp_rules *l, const char *module)
+bool rules_fused_experts(lp_rules *l, const char *module, int64_t *experts)
 {
     const char *names[][2] = {
         {lp_name(l->r, "%s.experts.gate_up_proj", module), lp_name(l->r, "%s.experts.down_proj", module)},
@@ -213,12 +213,14 @@ bool rules_fused_experts(lp_rules *l, const char *module)
     fused_layer f = {.l = l, .stem = lp_name(l->r, "%s.experts", module)};
     if (rules_find(l, lp_name(l->r, "%s_blocks", names[0][0])) >= 0) {
         load_blocks(&f);
+        *experts = f.split.experts;
         return true;
     }
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (rules_find(l, names[i][0]) < 0)
             continue;
         load_plain(&f, names[i][0], names[i][1]);
+        *experts = f.split.experts;
         return true;
     }
     return false;

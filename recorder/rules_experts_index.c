@@ -115,22 +115,28 @@ static bool measure(lp_rules *l, rules_experts *x)
     return true;
 }
 
-/* Every slot that another expert of the layer has must be there. */
-static bool check_complete(lp_rules *l, rules_experts *x)
+bool rules_expect_experts(lp_rules *l, int64_t layer, int64_t experts)
 {
-    static const char *const projection[] = {"gate_proj", "up_proj", "down_proj"};
     int64_t expected = 0;
     if (!lp_config_integer(l->config, "n_routed_experts", &expected) &&
         !lp_config_integer(l->config, "num_experts", &expected))
         lp_config_integer(l->config, "num_local_experts", &expected);
+    if (expected <= 0 || experts == expected)
+        return true;
+    rules_fail(l, LP_E_MISMATCH, "experts",
+               "layer %" PRId64 " of the checkpoint has %" PRId64 " experts, the configuration says %" PRId64, layer,
+               experts, expected);
+    return false;
+}
+
+/* Every slot that another expert of the layer has must be there. */
+static bool check_complete(lp_rules *l, rules_experts *x)
+{
+    static const char *const projection[] = {"gate_proj", "up_proj", "down_proj"};
     for (int64_t layer = 0; layer < x->layers; layer++) {
         const int64_t experts = x->of_layer[layer];
-        if (experts > 0 && expected > 0 && experts != expected) {
-            rules_fail(l, LP_E_MISMATCH, "experts",
-                       "layer %" PRId64 " of the checkpoint has %" PRId64 " experts, the configuration says %" PRId64,
-                       layer, experts, expected);
+        if (experts > 0 && !rules_expect_experts(l, layer, experts))
             return false;
-        }
         for (int64_t e = 0; e < experts; e++) {
             for (int p = 0; p < EXPERT_PROJECTIONS; p++) {
                 for (int k = 0; k < EXPERT_KINDS; k++) {
@@ -212,6 +218,12 @@ bool rules_has_experts(lp_rules *l, int64_t layer)
 {
     const rules_experts *x = rules_experts_of(l);
     return x != NULL && !rules_failed(l) && x->of_layer[layer] > 0;
+}
+
+int64_t rules_experts_count(lp_rules *l, int64_t layer)
+{
+    const rules_experts *x = rules_experts_of(l);
+    return x != NULL ? x->of_layer[layer] : 0;
 }
 
 void rules_free_experts(lp_rules *l)

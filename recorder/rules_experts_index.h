@@ -36,6 +36,12 @@ struct rules_experts {
 /* The index, made at first use; NULL after a failure. All names in it are taken up. */
 const rules_experts *rules_experts_of(lp_rules *l);
 
+/* How many experts a layer has; 0 after a failure. */
+int64_t rules_experts_count(lp_rules *l, int64_t layer);
+
+/* Fails unless the configuration says nothing of their number, or that. */
+bool rules_expect_experts(lp_rules *l, int64_t layer, int64_t experts);
+
 /* The module of a layer that has experts: "layers.3.mlp". */
 const char *rules_experts_module(lp_rules *l, int64_t layer);
 

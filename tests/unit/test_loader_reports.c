@@ -259,6 +259,37 @@ static void a_stored_head_that_is_tied_is_said(void **state)
     }
 }
 
+/* Experts were pruned and the router was not, or the configuration was not; by expert, and fused on disk. */
+static void a_router_chooses_among_the_experts_there_are(void **state)
+{
+    (void)state;
+    static const char config[] = "{\"model_type\": \"qwen3_moe\", " HEADS "}",
+                      of_two[] = "{\"model_type\": \"qwen3_moe\", \"num_experts\": 2, " HEADS "}";
+    static const char *const part[] = {"gate_proj", "up_proj", "down_proj"};
+    for (int is_fused = 0; is_fused < 2; is_fused++)
+        for (int64_t routed = 3; routed <= 4; routed++) {
+            lp_checkpoint *c = decoder(100);
+            add_named(c, LP_BF16, 2, (int64_t[]){routed, 64}, "model.layers.0.mlp.gate.weight");
+            for (int e = 0; e < 3 && !is_fused; e++)
+                for (int i = 0; i < 3; i++)
+                    add_named(c, LP_BF16, 2, (int64_t[]){i == 2 ? 64 : 32, i == 2 ? 32 : 64},
+                              "model.layers.0.mlp.experts.%d.%s.weight", e, part[i]);
+            if (is_fused) {
+                add_named(c, LP_BF16, 3, (int64_t[]){3, 64, 64}, "model.layers.0.mlp.experts.gate_up_proj");
+                add_named(c, LP_BF16, 3, (int64_t[]){3, 64, 32}, "model.layers.0.mlp.experts.down_proj");
+            }
+            seal_checkpoint(c);
+            if (routed == 3)
+                lp_trace_close(load(c, (lp_loader_options){.layout = {.tp = 2}}, config));
+            else
+                assert_load_fails(c, (lp_loader_options){.layout = {.tp = 2}}, config, LP_E_MISMATCH,
+                                  "'model.layers.0.mlp.gate.weight' chooses among 4 experts, the layer has 3");
+            assert_load_fails(c, (lp_loader_options){0}, of_two, LP_E_MISMATCH,
+                              "layer 0 of the checkpoint has 3 experts, the configuration says 2");
+            lp_checkpoint_close(c);
+        }
+}
+
 /* A head that is nowhere: silent where the configuration ties it, or says nothing. */
 static void a_head_that_is_nowhere_is_said(void **state)
 {
@@ -342,6 +373,7 @@ int main(void)
         cmocka_unit_test(every_token_needs_a_row),
         cmocka_unit_test(shapes_must_agree_with_one_another),
         cmocka_unit_test(a_stored_head_that_is_tied_is_said),
+        cmocka_unit_test(a_router_chooses_among_the_experts_there_are),
         cmocka_unit_test(a_head_that_is_nowhere_is_said),
         cmocka_unit_test(fp8_without_scales_is_said),
         cmocka_unit_test(unknown_formats_are_told_by_their_names),
