@@ -367,7 +367,7 @@ typedef struct lp_chain_comparison {
 
 /*
  * Decided by the digits in which both count: what depends on each other is run through by itself, most often some
- * hundred elements of 2^50. `most` bounds each such run; chains of at most so many places whose digits say nothing, or
+ * ten elements of 2^50. `most` bounds each such run; chains of at most so many places whose digits say nothing, or
  * that differ, are walked through from place 0, so that `place` is the first one. Beyond that `place` is one of those
  * that differ, or the verdict LP_CHAIN_UNDECIDED.
  */
