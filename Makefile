@@ -104,7 +104,7 @@ test-vllm: all ## record vLLM's own loaders, every rank, and compare with what t
 	@for t in test_transformers test_vllm_variants test_vllm_plugin test_vllm_transfer test_vllm_ranks; do \
 		$(TORCH_TESTS) $(VLLM_VENV)/bin/python -W ignore tests/torch/$$t.py || exit 1; done
 	@$(TORCH_TESTS) $(VLLM_VENV)/bin/python -W ignore tests/torch/vllm_loaders.py $(FAMILIES)
-	@if [ -n "$(EVERY)" ]; then for t in vllm_every vllm_formats transformers_every; do \
+	@if [ -n "$(EVERY)" ]; then for t in vllm_every vllm_formats vllm_deepseek_v4 transformers_every; do \
 		$(TORCH_TESTS) $(VLLM_VENV)/bin/python -W ignore tests/torch/$$t.py || exit 1; done; fi
 
 demo: all ## record, check, compare, replay and verify real checkpoints
