@@ -179,6 +179,8 @@ class Sender(_Rank):
                          content_id=content_id)
         catalogue = lib.lp_trace_checkpoint(trace._handle)
         self._catalogue = [lib.lp_checkpoint_at(catalogue, i).contents for i in range(lib.lp_checkpoint_count(catalogue))]
+        self._names = [row.name.decode() for row in self._catalogue]
+        self._forms: dict[str, tuple[torch.dtype, torch.Size]] = {}  # of what was sent
 
     def close(self) -> None:
         if self._sync is not None:
@@ -188,16 +190,20 @@ class Sender(_Rank):
 
     def _judge(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Whether the tensors are what the checkpoint has under their names."""
-        for row in self._catalogue:
-            name = row.name.decode()
-            if name in tensors:
-                tensor, (dtype, shape) = tensors[name], torch_form(row)
-                check_ordinary(name, tensor)
-                if tensor.numel() > 0 and tensor.data_ptr() == 0:
-                    raise LoadplanError(f"'{name}' is sent without data", "LP_E_ARGUMENT")
-                if (tensor.dtype, list(tensor.shape)) != (dtype, shape):
-                    raise LoadplanError(f"'{name}' is sent as {tensor.dtype} {list(tensor.shape)}, the trace knows it as "
-                                        f"{dtype} {shape}", "LP_E_MISMATCH")
+        for row, name in zip(self._catalogue, self._names):
+            tensor = tensors.get(name)
+            if tensor is None:
+                continue
+            check_ordinary(name, tensor)
+            if name not in self._forms:
+                dtype, shape = torch_form(row)
+                self._forms[name] = dtype, torch.Size(shape)
+            dtype, shape = self._forms[name]
+            if tensor.numel() > 0 and tensor.data_ptr() == 0:
+                raise LoadplanError(f"'{name}' is sent without data", "LP_E_ARGUMENT")
+            if tensor.dtype != dtype or tensor.shape != shape:
+                raise LoadplanError(f"'{name}' is sent as {tensor.dtype} {list(tensor.shape)}, the trace knows it as "
+                                    f"{dtype} {list(shape)}", "LP_E_MISMATCH")
 
     def _send_plan(self, plan: Plan, epoch: int) -> Report:
         raw = RawSyncReport()
@@ -229,7 +235,7 @@ class Sender(_Rank):
                 if not flat:  # before the first byte of the epoch moves
                     self._judge(tensors)
                 if number not in flat:
-                    flat[number] = _bytes_of(self._catalogue[number].name.decode(), tensors)
+                    flat[number] = _bytes_of(self._names[number], tensors)
                 part = flat[number]
                 part = torch.as_strided(part, (count, run), (stride if count > 1 else run, 1), part.storage_offset() + lo)
                 part = part.contiguous().cpu()
