@@ -14,13 +14,19 @@ static void shared_experts(lp_rules *l, const char *module)
     rules_module_if_stored(l, lp_name(l->r, "%s.shared_expert_gate", module));
 }
 
+static void router(lp_rules *l, const char *module, int64_t experts)
+{
+    if (!rules_router(l, module, experts) && !rules_failed(l) && l->bare_experts == NULL)
+        l->bare_experts = lp_arena_format(&l->arena, "%s%s", l->prefix, module);
+}
+
 static bool load_experts(lp_rules *l, int64_t layer)
 {
     static const char *const modules[] = {"mlp", "feed_forward", "block_sparse_moe"};
     if (rules_has_experts(l, layer)) {
         const char *module = rules_experts_module(l, layer);
         rules_moe(l, layer);
-        rules_router(l, module, rules_experts_count(l, layer));
+        router(l, module, rules_experts_count(l, layer));
         shared_experts(l, module);
         return true;
     }
@@ -30,7 +36,7 @@ static bool load_experts(lp_rules *l, int64_t layer)
         if (!rules_fused_experts(l, module, &experts))
             continue;
         if (!rules_failed(l) && rules_expect_experts(l, layer, experts))
-            rules_router(l, module, experts);
+            router(l, module, experts);
         shared_experts(l, module);
         return true;
     }

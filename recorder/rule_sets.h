@@ -26,12 +26,13 @@ typedef struct lp_rules {
     lp_scope at;
     const char *prefix; /* in the arena; NULL until the names were looked at */
     int64_t layers;
-    int32_t slots;           /* 0: as many as the experts need */
-    int expert_kinds;        /* how many of the kinds of rules_experts_index.h the loader knows; 0: MegaMoE's */
-    bool expert_tiles;       /* MegaMoE's experts packed by tiles for Hopper */
-    rules_experts *experts;  /* made at first use, for all scopes */
-    uint8_t *taken;          /* by catalogue index: some rule took the name up, in any scope */
-    const char *untied_head; /* a head that is neither stored nor tied by the configuration; NULL: there is none */
+    int32_t slots;            /* 0: as many as the experts need */
+    int expert_kinds;         /* how many of the kinds of rules_experts_index.h the loader knows; 0: MegaMoE's */
+    bool expert_tiles;        /* MegaMoE's experts packed by tiles for Hopper */
+    rules_experts *experts;   /* made at first use, for all scopes */
+    uint8_t *taken;           /* by catalogue index: some rule took the name up, in any scope */
+    const char *bare_experts; /* experts without a router, in the arena; NULL: there are none */
+    const char *untied_head;  /* a head that is neither stored nor tied by the configuration; NULL: there is none */
 } lp_rules;
 
 /* ---- rule_sets.c ---- */
@@ -153,8 +154,8 @@ bool rules_mlp(lp_rules *l, const char *stem);
 /* ---- rules_router.c ---- */
 
 /* The router of the experts below `stem`: whole on every rank, its correction bias in F32. Fails where it chooses among
- * another number of them. */
-void rules_router(lp_rules *l, const char *stem, int64_t experts);
+ * another number of them. False then, and where none is stored. */
+bool rules_router(lp_rules *l, const char *stem, int64_t experts);
 
 /* ---- rules_experts_split.c ---- */
 
@@ -207,7 +208,8 @@ void rules_rest(lp_rules *l, lp_rest rest);
 
 /* ---- rules_warnings.c ---- */
 
-/* Logs what is wrong with a checkpoint without being an error: FP8 weights without scales, a head that is nowhere. */
+/* Logs what is wrong with a checkpoint without being an error: FP8 weights without scales, experts without a router, a
+ * head that is nowhere. */
 void rules_warn(lp_rules *l);
 
 /* ---- loader_auto.c ---- */

@@ -18,14 +18,16 @@ static bool chooses_among(lp_rules *l, const char *weight, int64_t experts)
     return false;
 }
 
-void rules_router(lp_rules *l, const char *stem, int64_t experts)
+bool rules_router(lp_rules *l, const char *stem, int64_t experts)
 {
     static const char *const weight[] = {"gate", "router", "router.layer"};
     static const char *const correction[] = {"gate.e_score_correction_bias", "e_score_correction_bias"};
+    bool is_stored = false;
     for (size_t i = 0; i < sizeof weight / sizeof *weight; i++) {
         const char *router = lp_name(l->r, "%s.%s", stem, weight[i]);
         if (!chooses_among(l, lp_name(l->r, "%s.weight", router), experts))
-            return;
+            return false;
+        is_stored = is_stored || rules_find(l, lp_name(l->r, "%s.weight", router)) >= 0;
         rules_module_if_stored(l, router);
     }
     for (size_t i = 0; i < sizeof correction / sizeof *correction; i++) {
@@ -35,4 +37,5 @@ void rules_router(lp_rules *l, const char *stem, int64_t experts)
         const lp_tensor from = rules_take(l, bias); /* the router adds it in F32, however it is stored */
         lp_copy(rules_declare(l, bias, LP_F32, lp_dim(from), from.view.size), lp_to_f32(from));
     }
+    return is_stored;
 }

@@ -68,6 +68,9 @@ static void warn_of_bare_fp8(lp_rules *l)
 void rules_warn(lp_rules *l)
 {
     warn_of_bare_fp8(l);
+    if (l->bare_experts != NULL)
+        lp_log(&l->r->platform, LP_LOG_WARNING, "record", "the experts of '%s' have no router of a known name",
+               l->bare_experts);
     if (l->untied_head != NULL)
         lp_log(&l->r->platform, LP_LOG_WARNING, "record",
                "the checkpoint has no '%s.weight', and the configuration does not tie it: it is taken for tied",

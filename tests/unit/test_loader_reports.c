@@ -267,9 +267,12 @@ static void a_router_chooses_among_the_experts_there_are(void **state)
                       of_two[] = "{\"model_type\": \"qwen3_moe\", \"num_experts\": 2, " HEADS "}";
     static const char *const part[] = {"gate_proj", "up_proj", "down_proj"};
     for (int is_fused = 0; is_fused < 2; is_fused++)
-        for (int64_t routed = 3; routed <= 4; routed++) {
+        for (int64_t routed = 2; routed <= 4; routed++) { /* 2: there is none */
+            heard h = {0};
+            const lp_platform platform = {.log = hear, .log_context = &h};
             lp_checkpoint *c = decoder(100);
-            add_named(c, LP_BF16, 2, (int64_t[]){routed, 64}, "model.layers.0.mlp.gate.weight");
+            if (routed > 2)
+                add_named(c, LP_BF16, 2, (int64_t[]){routed, 64}, "model.layers.0.mlp.gate.weight");
             for (int e = 0; e < 3 && !is_fused; e++)
                 for (int i = 0; i < 3; i++)
                     add_named(c, LP_BF16, 2, (int64_t[]){i == 2 ? 64 : 32, i == 2 ? 32 : 64},
@@ -279,11 +282,14 @@ static void a_router_chooses_among_the_experts_there_are(void **state)
                 add_named(c, LP_BF16, 3, (int64_t[]){3, 64, 32}, "model.layers.0.mlp.experts.down_proj");
             }
             seal_checkpoint(c);
-            if (routed == 3)
-                lp_trace_close(load(c, (lp_loader_options){.layout = {.tp = 2}}, config));
+            if (routed < 4)
+                lp_trace_close(load(c, (lp_loader_options){.platform = &platform, .layout = {.tp = 2}}, config));
             else
                 assert_load_fails(c, (lp_loader_options){.layout = {.tp = 2}}, config, LP_E_MISMATCH,
                                   "'model.layers.0.mlp.gate.weight' chooses among 4 experts, the layer has 3");
+            assert_int_equal(h.warnings, routed == 2);
+            if (routed == 2)
+                assert_non_null(strstr(h.text, "the experts of 'model.layers.0.mlp' have no router"));
             assert_load_fails(c, (lp_loader_options){0}, of_two, LP_E_MISMATCH,
                               "layer 0 of the checkpoint has 3 experts, the configuration says 2");
             lp_checkpoint_close(c);
