@@ -19,7 +19,7 @@ def real_path(path) -> str:
 
 def by_real_path(recording) -> dict[str, dict[str, int]]:
     """Names and their places in each file of the checkpoint."""
-    return {real_path(path): names for path, names in recording.files().items()}
+    return {real_path(path): names for path, names in recording.catalogue.files().items()}
 
 
 class _Slice:
@@ -62,7 +62,8 @@ class _Opened:
             return opened.metadata()
 
     def form(self, name: str):
-        tensor = self._recording.catalogue(name)
+        catalogue = self._recording.catalogue
+        tensor = catalogue.at(catalogue.index(name))
         return DTYPES[tensor.dtype - 1], [tensor.shape[i] for i in range(tensor.ndim)]
 
     def get_tensor(self, name: str):

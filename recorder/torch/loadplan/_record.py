@@ -6,13 +6,13 @@ from __future__ import annotations
 import ctypes as c
 import functools
 import os
-import re
 import threading
 import warnings
 from typing import Callable, Iterator, Mapping
 
 import torch
 
+from ._catalogue import Catalogue
 from ._eager import Eager
 from ._files import Files
 from ._forms import NUMBER, plain, raw_storage
@@ -24,10 +24,6 @@ from ._streams import Streams
 from ._threads import Threads
 from ._trace import Trace
 from ._watching import Dispatch, HostReads, in_progress
-
-
-def _natural(name: str):
-    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
 
 
 class Recording:
@@ -50,7 +46,7 @@ class Recording:
         self._read: set[int] = set()  # names that were current when the host read values
         self.first_read: tuple[bytes, int] | None = None  # where that was first
         self._target = target
-        self._recorder, self._checkpoint = c.c_void_p(), c.c_void_p()
+        self._recorder, self.catalogue = c.c_void_p(), None
         self.storages: Storages | None = None
         self._modules: list[tuple[str, torch.nn.Module]] = []
         self._tensors: dict[str, torch.Tensor] = {}
@@ -60,10 +56,10 @@ class Recording:
         if destinations is not None:
             self._add_destinations(destinations)
         try:
-            check(lib.lp_checkpoint_open, c.byref(self._checkpoint), os.fsencode(checkpoint))
+            self.catalogue = Catalogue(checkpoint)
             options = RecorderOptions(loader=loader.encode(), loader_version=loader_version.encode(),
                                       configuration=configuration.encode(), target=target.encode())
-            check(lib.lp_recorder_open_with, c.byref(self._recorder), self._checkpoint, c.byref(scope_of(**scope)),
+            check(lib.lp_recorder_open_with, c.byref(self._recorder), self.catalogue.handle, c.byref(scope_of(**scope)),
                   c.byref(options))
             self.storages = Storages(self._recorder)
             for name, tensor, flags in self.destinations_now():
@@ -145,52 +141,17 @@ class Recording:
     def current(self, index: int) -> None:
         self.storages.current[threading.get_ident()] = index
 
-    def catalogue(self, name: str):
-        """The header's entry of a checkpoint tensor."""
-        index = lib.lp_checkpoint_find(self._checkpoint, name.encode())
-        if index < 0:
-            raise LoadplanError(f"no checkpoint tensor '{name}'", "LP_E_UNKNOWN_NAME")
-        return lib.lp_checkpoint_at(self._checkpoint, index).contents
-
-    @functools.cached_property
-    def _listed(self) -> list[tuple[str, str, int]]:
-        """File, name and place in the file of every checkpoint tensor."""
-        paths: dict[int, str] = {-1: ""}
-        listed = []
-        for i in range(len(self)):
-            t = lib.lp_checkpoint_at(self._checkpoint, i).contents
-            file = t.file
-            if file not in paths:
-                paths[file] = os.fsdecode(lib.lp_checkpoint_file_at(self._checkpoint, file).contents.path)
-            listed.append((paths[file], t.name.decode(), t.file_off))
-        return listed
-
-    @functools.cached_property
-    def _indices(self) -> dict[str, int]:
-        return {name: i for i, (_, name, _) in enumerate(self._listed)}
-
-    def files(self) -> dict[str, dict[str, int]]:
-        """Names and their places in each file of the checkpoint."""
-        found: dict[str, dict[str, int]] = {}
-        for path, name, place in self._listed:
-            if path:
-                found.setdefault(path, {})[name] = place
-        return found
-
     def __len__(self) -> int:
-        return lib.lp_checkpoint_count(self._checkpoint)
+        return len(self.catalogue)
 
     def names(self) -> list[str]:
         """In the order of weights()."""
-        order = {path: i for i, path in enumerate(sorted({path for path, _, _ in self._listed}, key=_natural))}
-        return [name for path, name, _ in sorted(self._listed, key=lambda x: (order[x[0]], x[1]))]
+        return self.catalogue.names()
 
     def tensor(self, name: str, on_gpu: bool = False) -> torch.Tensor:
         """The stand-in for a checkpoint tensor; what the loader does from now on is done for it. on_gpu: it is on a GPU when
         the loader really runs."""
-        index = self._indices.get(name)
-        if index is None:
-            raise LoadplanError(f"no checkpoint tensor '{name}'", "LP_E_UNKNOWN_NAME")
+        index = self.catalogue.index(name)
         with self.lock, torch._C._DisableTorchDispatch():
             before = self._given.get(self.current)
             if before is not None and self.storages.memory.was_read(raw_storage(before)):
@@ -198,8 +159,7 @@ class Recording:
             self.current = index
             made = self._given.get(index)
             if made is None:
-                made = self._given[index] = self.storages.source(
-                    index, lib.lp_checkpoint_at(self._checkpoint, index).contents)
+                made = self._given[index] = self.storages.source(index, self.catalogue.at(index))
             if on_gpu:
                 self.storages.gpu.add(self.storages.number_of(made))
             return made.detach()  # a tensor object of its own: attributes that a loader hangs on it are its own
@@ -218,7 +178,7 @@ class Recording:
     def rewrite_source(self, tensor: torch.Tensor) -> None:
         """The loader writes over a checkpoint tensor that it was given; whoever asks for it again gets what is in the file."""
         index = self.storages.rewrite(tensor)
-        self._given[index] = self.storages.source(index, lib.lp_checkpoint_at(self._checkpoint, index).contents)
+        self._given[index] = self.storages.source(index, self.catalogue.at(index))
 
     def can_fill(self, value: torch.Tensor) -> bool:
         if value.device.type == "meta":
@@ -315,9 +275,8 @@ class Recording:
         recorder, self._recorder = self._recorder, None
         if recorder:
             lib.lp_recorder_close(recorder)
-        checkpoint, self._checkpoint = self._checkpoint, None
-        if checkpoint:
-            lib.lp_checkpoint_close(checkpoint)
+        if self.catalogue is not None:
+            self.catalogue.close()
 
 
 def capture(checkpoint: str | os.PathLike, destinations=None, **options) -> Recording:

@@ -29,7 +29,8 @@ class _Stream:
                 yield name, self.tensor(name)
 
     def form(self, name: str) -> SimpleNamespace:
-        dtype, shape = torch_form(self._recording.catalogue(name))
+        catalogue = self._recording.catalogue
+        dtype, shape = torch_form(catalogue.at(catalogue.index(name)))
         return SimpleNamespace(name=name, dtype=dtype, shape=shape)
 
 
