@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """make_parts.py FILE ROWS: codes U8 [ROWS, 12] and scales F8_E4M3 [ROWS, 3], a scale for each four codes.
-make_parts.py --show FILE: what each tensor of a file is, and its bytes."""
+make_parts.py --show FILE: what each tensor of a file is, and its bytes.
+make_parts.py --claim FILE PARTS: the file, whose metadata says that it was made of these."""
 import json
 import struct
 import sys
@@ -16,11 +17,23 @@ def write(path, tensors):
         file.write(struct.pack("<Q", len(text)) + text + data)
 
 
-def show(path):
+def read(path):
     with open(path, "rb") as file:
         blob = file.read()
     length, = struct.unpack("<Q", blob[:8])
-    header = json.loads(blob[8:8 + length])
+    return json.loads(blob[8:8 + length]), blob, length
+
+
+def claim(path, parts):
+    header, blob, length = read(path)
+    header["__metadata__"]["loadplan.chain_parts"] = parts
+    text = json.dumps(header).encode()
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + blob[8 + length:])
+
+
+def show(path):
+    header, blob, length = read(path)
     header.pop("__metadata__", None)
     for name, tensor in sorted(header.items()):
         begin, end = tensor["data_offsets"]
@@ -29,6 +42,8 @@ def show(path):
 
 if sys.argv[1] == "--show":
     show(sys.argv[2])
+elif sys.argv[1] == "--claim":
+    claim(*sys.argv[2:])
 else:
     rows = int(sys.argv[2])
     write(sys.argv[1], {"codes": ("U8", [rows, 12], bytes(range(12 * rows))),

@@ -14,3 +14,11 @@ no --chain 'N M K(c w=4 | c s=1) -> N M c (w | s)' --apply parts.safetensors -o 
 no --chain 'N(r | s=1) K=12 -> (r | s) K' --apply parts.safetensors -o x.safetensors
 no --chain 'N K(c w=4 | c s=1) -> N c (s | w)=8' --apply packets.safetensors --inverse -o x.safetensors
 no --chain "$chain" --unit 16 --apply parts.safetensors -o x.safetensors
+part() { echo "{\"name\": \"$1\", \"dtype\": \"$2\", \"shape\": $3}"; }
+for parts in x '[]' '[1, 2]' "[$(part codes U8 '[2, 12]')]" "[$(part codes U8 '[2, 12]'), $(part codes U8 '[2, 3]')]" \
+    "[$(part codes U8 '[2, 12]'), $(part __metadata__ U8 '[2, 3]')]" "[$(part a U8 '[2, 12]'), $(part b X9 '[2, 3]')]" \
+    "[$(part a U8 '[2, 12]'), $(part b U8 '[2, -3]')]" "[$(part a U8 '[2, 8]'), $(part b U8 '[2, 2]')]" \
+    "[$(part a U8 '[4611686018427387904, 12]'), $(part b U8 '[4611686018427387904, 3]')]"; do
+    "$PYTHON" "$SUITE/make_parts.py" --claim packets.safetensors "$parts"
+    no --chain "$chain" --apply packets.safetensors --inverse -o x.safetensors
+done
