@@ -2,13 +2,10 @@
 /* `loadplan layout` for chains: the description of one. */
 #include "layouts/layout_cli.h"
 
-#include <inttypes.h>
-
 static void put_list(FILE *out, int64_t count, const int64_t *value)
 {
-    for (int64_t i = 0; i < count; i++)
-        fprintf(out, "%s%" PRId64, i == 0 ? "[" : ", ", value[i]);
-    fputs("]", out);
+    char text[LP_CHAIN_AXES * 24];
+    fputs(lp_layout_list_text(text, sizeof text, count, value), out);
 }
 
 /* A formula of several parts: a line for each. */
