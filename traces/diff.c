@@ -150,7 +150,7 @@ lp_status lp_diff_only(lp_findings **out, const lp_trace *base, const lp_trace *
     lp_differ d = {.t = {base, changed},
                    .alloc = changed->platform.alloc,
                    .runs_left = LP_DIFF_RUNS_MAX,
-                   .tally = {.of_diff = true}};
+                   .tally = {.of_diff = true, .was = base->header.layout, .is = changed->header.layout}};
     lp_status status;
     *out = NULL;
     if (!base->sealed || !changed->sealed)

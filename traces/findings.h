@@ -58,6 +58,7 @@ typedef struct lp_tally {
     bool of_diff;
     int64_t scopes, derives; /* check: of all scopes */
     int64_t changed_scopes;  /* diff: those with other plan digests */
+    lp_scope was, is;        /* diff: sizes of the parallel layouts; ranks say nothing */
 } lp_tally;
 
 lp_status lp_findings_new(lp_findings **out, const lp_alloc *alloc, lp_error *err);

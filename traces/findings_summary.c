@@ -138,12 +138,25 @@ static char *diff_summary(lp_findings *f)
     return head;
 }
 
+/* Another layout moves no byte of a rank by itself, but then two recordings have no set digest in common. */
+static const char *with_layouts(lp_findings *f, const char *summary)
+{
+    const lp_scope *a = &f->tally.was, *b = &f->tally.is;
+    if (a->pp == b->pp && a->dp == b->dp && a->tp == b->tp && a->expert_parallel == b->expert_parallel)
+        return summary;
+    return lp_arena_format(&f->arena, "%s; parallel layout pp=%d dp=%d tp=%d ep=%d, was pp=%d dp=%d tp=%d ep=%d",
+                           summary, (int)b->pp, (int)b->dp, (int)b->tp, b->expert_parallel, (int)a->pp, (int)a->dp,
+                           (int)a->tp, a->expert_parallel);
+}
+
 lp_status lp_findings_arrange(lp_findings *f, lp_error *err)
 {
     if (f->count > 1)
         qsort(f->item, (size_t)f->count, sizeof *f->item, compare_groups);
     const char *summary = f->tally.of_diff ? diff_summary(f) : check_summary(f);
     const int64_t suppressed = f->count - counting(f);
+    if (summary != NULL)
+        summary = with_layouts(f, summary);
     if (summary != NULL && suppressed > 0)
         summary = lp_arena_format(&f->arena, "%s; %" PRId64 " %s suppressed", summary, suppressed,
                                   plural(suppressed, "finding", "findings"));
