@@ -116,7 +116,8 @@ static void random_tags(void **state)
 {
     (void)state;
     for (uint32_t seed = 5, round = 0; round < 300; round++) {
-        tag t = {.ndim = 1 + formula_byte(seed++, 0) % 4, .blocks = formula_byte(seed++, 1) % 5};
+        tag t = {.ndim = 1 + formula_byte(seed, 0) % 4, .blocks = formula_byte(seed, 1) % 5};
+        seed++;
         char text[64];
         int used = 0;
         bool capital[4] = {false};
@@ -176,7 +177,8 @@ static void random_tiles(void **state)
 {
     (void)state;
     for (uint32_t seed = 9, round = 0; round < 300; round++) {
-        tiling t = {.ndim = 1 + formula_byte(seed++, 0) % 3, .tiles = formula_byte(seed++, 1) % 3};
+        tiling t = {.ndim = 1 + formula_byte(seed, 0) % 3, .tiles = formula_byte(seed, 1) % 3};
+        seed++;
         char text[96] = "";
         int used = 0;
         for (int d = 0; d < t.ndim; d++) {
