@@ -53,6 +53,8 @@ static lp_status unpack_map_frame(lp_stored *s, const lp_trace *t, int64_t frame
     }
     status = finish(s, &in, "map frame", frame, err);
 release:
+    if (status != LP_OK) /* the next who asks for one of these is told the same */
+        memset(&s->map[first], 0, (size_t)s->map_frame[frame].rows * sizeof *s->map);
     lp_release(s->alloc, raw);
     return status;
 }

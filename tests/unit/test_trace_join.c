@@ -22,7 +22,7 @@ static lp_trace *one_rank(int rank, const lp_trace_header *header, const char *d
     return t;
 }
 
-static void in_any_order_they_are_the_whole(void **state)
+static void in_any_order_they_are_the_whole(void **state) /* R8a: ranks are grouped otherwise alone and together */
 {
     (void)state;
     const char *path = fix_path("join.lpt");
