@@ -7,6 +7,26 @@
 
 /* ---- what it takes on a device ---- */
 
+/* Staging that a name takes while it waits. */
+static int64_t bytes_to_keep(const lp_plan *plan, uint32_t entry)
+{
+    return plan->entry[entry].reads ? lp_slot_bytes(&plan->entry[entry]) : 0;
+}
+
+/* A unit is complete by `entry`: staging of the other names that waited for it alone. */
+static int64_t leave_unit(const lp_plan *plan, const lp_device_side *side, uint32_t unit, uint32_t entry,
+                          uint32_t *name_left)
+{
+    const lp_device_unit *u = &side->unit[unit];
+    int64_t bytes = 0;
+    for (uint32_t n = u->first_entry; n < u->first_entry + u->entry_count; n++) {
+        const uint32_t other = side->unit_entry[n];
+        if (other != entry && name_left[other] > 0 && --name_left[other] == 0)
+            bytes += bytes_to_keep(plan, other);
+    }
+    return bytes;
+}
+
 static lp_status play_device(const lp_plan *plan, const lp_device_side *side, lp_push_order *o, lp_error *err)
 {
     uint32_t *unit_left, *name_left;
@@ -19,23 +39,15 @@ static lp_status play_device(const lp_plan *plan, const lp_device_side *side, lp
     for (int64_t i = 0; status == LP_OK && i < o->count; i++) {
         const uint32_t entry = plan->entry_of[o->step[i].handle];
         const uint32_t first = side->entry_first_unit[entry], end = side->entry_first_unit[entry + 1];
-        const int64_t bytes = plan->entry[entry].reads ? lp_slot_bytes(&plan->entry[entry]) : 0;
+        const int64_t bytes = bytes_to_keep(plan, entry);
         largest = bytes > largest ? bytes : largest;
         for (uint32_t k = first; k < end; k++)
             name_left[entry] += --unit_left[side->entry_unit[k]] > 0;
         used += name_left[entry] > 0 ? bytes : 0; /* else everything that waited for it is complete */
         most = used > most ? used : most;
-        for (uint32_t k = first; k < end; k++) {
-            const uint32_t u = side->entry_unit[k];
-            if (unit_left[u] > 0)
-                continue;
-            for (uint32_t n = side->unit[u].first_entry; n < side->unit[u].first_entry + side->unit[u].entry_count;
-                 n++) {
-                const uint32_t other = side->unit_entry[n];
-                if (other != entry && name_left[other] > 0 && --name_left[other] == 0)
-                    used -= plan->entry[other].reads ? lp_slot_bytes(&plan->entry[other]) : 0;
-            }
-        }
+        for (uint32_t k = first; k < end; k++)
+            if (unit_left[side->entry_unit[k]] == 0)
+                used -= leave_unit(plan, side, side->entry_unit[k], entry, name_left);
         o->step[i].device_staging = used;
     }
     o->device_peak = most + largest; /* a session keeps room for one name aside */
