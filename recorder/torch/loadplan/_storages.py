@@ -292,20 +292,20 @@ class Storages:
         to = self.strided(dst, self.number_of(dst))
         self._follow(to[0], (src[0],))
         return self.settle(lib.lp_mirror_copy(self.mirror, file, line, to.buffer_info()[0], src.buffer_info()[0], False,
-                                              c.byref(self._error)))
+                                              self._error_pointer))
 
     def cast(self, dst: torch.Tensor, src: torch.Tensor) -> bool:
         file, line = self.places.here()
         to, source = self.strided(dst, self.number_of(dst)), self.strided(src, self.number_of(src))
         self._follow(to[0], (source[0],))
         return self.settle(lib.lp_mirror_cast(self.mirror, file, line, to.buffer_info()[0], source.buffer_info()[0],
-                                              c.byref(self._error)))
+                                              self._error_pointer))
 
     def fill(self, dst: torch.Tensor, bits: int, trigger: int) -> bool:
         file, line = self.places.here()
         to = self.strided(dst, self.number_of(dst))
         return self.settle(lib.lp_mirror_fill(self.mirror, file, line, to.buffer_info()[0], bits, trigger,
-                                              c.byref(self._error)))
+                                              self._error_pointer))
 
     def move(self, dst: torch.Tensor, src: torch.Tensor, to_index: array, from_index: array) -> bool:
         file, line = self.places.here()
@@ -313,7 +313,7 @@ class Storages:
         self._follow(to[0], (source[0],))
         return self.settle(lib.lp_mirror_move(
             self.mirror, file, line, to.buffer_info()[0], source.buffer_info()[0], len(to_index), to_index.buffer_info()[0],
-            from_index.buffer_info()[0], c.byref(self._error)))
+            from_index.buffer_info()[0], self._error_pointer))
 
     def _operands(self, operands):
         forms = [self.strided(t, self.number_of(t)) if isinstance(t, torch.Tensor) else None for t in operands]
@@ -327,7 +327,7 @@ class Storages:
         self._follow(to[0], [form[0] for form in forms if form is not None])
         constants = (c.c_double * len(forms))(*[0.0 if isinstance(t, torch.Tensor) else float(t) for t in operands])
         return self.settle(lib.lp_mirror_compute(self.mirror, file, line, op, to.buffer_info()[0], len(forms), pointers,
-                                                 constants, dims, c.byref(self._error)))
+                                                 constants, dims, self._error_pointer))
 
     def _blamed(self, tensor: torch.Tensor) -> array:
         try:
@@ -344,14 +344,14 @@ class Storages:
         pointers = (c.c_void_p * max(len(forms), 1))(*[form.buffer_info()[0] for form in forms])
         to = self._blamed(dst) if dst is not None else None
         self.settle(lib.lp_mirror_refuse(self.mirror, file, line, to.buffer_info()[0] if to is not None else None,
-                                         len(forms), pointers, operation.encode(), reason.encode(), c.byref(self._error)))
+                                         len(forms), pointers, operation.encode(), reason.encode(), self._error_pointer))
 
     def require_close(self, a: torch.Tensor, b: torch.Tensor, rtol: float, text: str) -> bool:
         file, line = self.places.here()
         forms = [self.strided(t, self.number_of(t)) for t in (a, b)]
         return self.settle(lib.lp_mirror_require_close(
             self.mirror, file, line, forms[0].buffer_info()[0], forms[1].buffer_info()[0], rtol, text.encode(),
-            c.byref(self._error)))
+            self._error_pointer))
 
     def rebind(self, name: str, src: torch.Tensor, with_name: str | None = None) -> bool:
         file, line = self.places.here()
@@ -360,14 +360,14 @@ class Storages:
             self._refuse_unknown(number, src)
         form = self.strided(src, number)
         return self.settle(lib.lp_mirror_rebind(self.mirror, file, line, name.encode(), form.buffer_info()[0],
-                                                with_name.encode() if with_name else None, c.byref(self._error)))
+                                                with_name.encode() if with_name else None, self._error_pointer))
 
     def destination(self, name: str, tensor: torch.Tensor, flags: int) -> int:
         storage = raw_storage(tensor)
         number = self.number.get(storage._cdata, -1)
         form = self.strided(tensor, number)
         made = lib.lp_mirror_destination(self.mirror, name.encode(), form.buffer_info()[0], storage.nbytes(), flags, None,
-                                         c.byref(self._error))
+                                         self._error_pointer)
         if made < 0:
             raise failure(self._error, made)
         if number >= 0:
