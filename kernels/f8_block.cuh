@@ -14,6 +14,7 @@
 #include "kernels/f8_operand.cuh"
 #include "kernels/f8_ptx.cuh"
 #include "kernels/moe_items.cuh"
+#include "kernels/moe_start.cuh"
 
 constexpr int F8_QUEUE = 4, F8_MOST_STAGES = 8, F8_MOST_TOKEN_STAGES = 3;
 constexpr int F8_MOST_BYTES = 232448; /* of a block's shared memory on this GPU */
@@ -24,11 +25,13 @@ constexpr int F8_MOST_BYTES = 232448; /* of a block's shared memory on this GPU 
  */
 struct f8_few_form {
     static constexpr int GROUPS = 4, PART_ROWS = 64, TOKEN_STAGES = 2;
-    static constexpr int PIECES = 4; /* of 128 bytes of K in a stage, of weights and of tokens */
+    static constexpr bool ROUTES = true; /* moe_start.cuh */
+    static constexpr int PIECES = 4;     /* of 128 bytes of K in a stage, of weights and of tokens */
     __host__ __device__ static constexpr int parts(int projection) { return projection == 0 ? 4 : 2; } /* of a tile */
 };
 struct f8_many_form {
     static constexpr int GROUPS = 2, PART_ROWS = 128, TOKEN_STAGES = 3, PIECES = 1;
+    static constexpr bool ROUTES = false;
     __host__ __device__ static constexpr int parts(int) { return 2; }
 };
 template <typename Form> struct f8_threads {
@@ -79,7 +82,8 @@ struct f8_arguments {
     bool fast;            /* lp_megamoe_shape.fast */
     int activation;
     float alpha, beta, limit;
-    int *ticket, *ready; /* counters that routing has set to 0: of items; of warps that finished their h of a chunk */
+    moe_start start;
+    int *ticket, *ready; /* counters that are 0 before: of items; of warps that finished their h of a chunk */
 };
 
 struct f8_item {
@@ -105,6 +109,7 @@ struct f8_queue {
     uint64_t tokens_full[F8_MOST_TOKEN_STAGES], tokens_empty[F8_MOST_TOKEN_STAGES]; /* of tokens */
     uint64_t given[F8_QUEUE], taken[F8_QUEUE];                                      /* items */
     f8_item item[F8_QUEUE];
+    moe_start_header start;
 };
 
 using f8_turn = moe_turn;

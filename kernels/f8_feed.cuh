@@ -47,28 +47,30 @@ template <typename Form> struct f8_weight_feed {
     }
 };
 
-/* `shared`: the address of shared memory, here and below. */
+/* `memory`: shared, from its start. */
 template <typename Form>
-__device__ void f8_feed_weights(const f8_arguments &p, f8_queue &h, uint32_t shared, const CUtensorMap *map1,
+__device__ void f8_feed_weights(const f8_arguments &p, f8_queue &h, char *memory, const CUtensorMap *map1,
                                 const CUtensorMap *map2)
 {
     const f8_stages<Form> stages;
-    f8_weight_feed<Form> feed = {map1, map2, shared + p.space.weights, w4_stream_policy(), {0, p.stages, 0}};
+    f8_weight_feed<Form> feed = {
+        map1, map2, hopper::shared_address(memory) + p.space.weights, w4_stream_policy(), {0, p.stages, 0}};
     f8_turn slot = {0, F8_QUEUE, 0};
     f8_ask_for_map(map1);
     f8_ask_for_map(map2);
-    int number = atomicAdd(p.ticket, 1), filled = 0, group = 0;
+    int number = atomicAdd(p.ticket, 1), filled = 0, group = 0, chunks = -1;
     const bool is_first = number < p.first_tiles;
     f8_item item = moe_first_tile<f8_item>(p, number, stages);
     if (is_first)
-        for (; filled < min(item.stages, p.stages); filled++)
+        for (; filled < min(item.stages, moe_blind_stages<Form::ROUTES>(p.start, p.stages)); filled++)
             feed.fill(p, h, item, filled);
-    moe_wait_for_inputs();
-    const int chunks = *p.routes.chunks;
+    if (!Form::ROUTES || !is_first)
+        chunks = moe_chunks<Form::ROUTES>(p.start);
     if (!is_first) {
         while (!f8_find_item<Form>(p, number, chunks, item))
             number = atomicAdd(p.ticket, 1);
-    } else if (!moe_serve_first(p, item, p.chunk_rows, p.unit, p.even_rows)) {
+    } else if (!moe_serve_own_first<Form::ROUTES>(p, h.start, memory + p.space.tokens, item, p.chunk_rows, p.unit,
+                                                  p.even_rows)) {
         item.dropped = 1;
         item.stages = filled;
     }
@@ -86,16 +88,19 @@ __device__ void f8_feed_weights(const f8_arguments &p, f8_queue &h, uint32_t sha
         for (; filled < item.stages; filled++)
             feed.fill(p, h, item, filled);
         filled = 0;
+        if (Form::ROUTES && chunks < 0)
+            chunks = moe_chunks<Form::ROUTES>(p.start);
         while (!f8_find_item<Form>(p, number, chunks, item))
             number = atomicAdd(p.ticket, 1);
     }
 }
 
+/* `shared`: the address of shared memory. */
 template <typename Form, int KIND> __device__ void f8_feed_tokens(const f8_arguments &p, f8_queue &h, uint32_t shared)
 {
     const f8_space &space = p.space;
     f8_turn turn = {0, Form::TOKEN_STAGES, 0}, slot = {0, F8_QUEUE, 0};
-    moe_wait_for_inputs();
+    moe_wait_for_rows<Form::ROUTES>(p.start, h.start);
     for (;; slot.next()) {
         hopper::barrier_wait(hopper::shared_address(&h.given[slot.at]), slot.phase);
         const f8_item item = h.item[slot.at];

@@ -4,8 +4,9 @@
  *
  * Few tokens leave the weights as the cost: every byte of them is read once, as fast as memory gives it. Weights are
  * the first operand of the matrix unit, straight from shared memory, and tokens are its columns, 8 to 64 at a time.
- * Blocks stay for the whole launch and draw tiles from one counter; the ring of each is filled with weights before the
- * kernel that routes has finished. The multipliers finish their own tiles: the ring is deep enough meanwhile.
+ * Blocks stay for the whole launch and draw tiles from one counter; the ring of each fills with weights while routes
+ * are counted and rows of x gathered, by a launch in front or by the multipliers (moe_start.cuh). The multipliers
+ * finish their own tiles: the ring is deep enough meanwhile.
  */
 #include "kernels/f8_feed.cuh"
 #include "kernels/f8_finish.cuh"
@@ -18,6 +19,7 @@ namespace
 using form = f8_few_form;
 using threads = f8_threads<form>;
 constexpr int HEADER_BYTES = 2048;
+constexpr int ROUTING = 2; /* a named barrier of the threads that multiply; they end tiles with 1 */
 static_assert(sizeof(f8_few_header) <= HEADER_BYTES, "tokens start behind it");
 
 /* A warpgroup's part of an item. */
@@ -81,13 +83,19 @@ template <int KIND> __device__ void work(const f8_arguments &p, f8_few_header &h
 }
 
 template <int KIND>
-__device__ void feed(const f8_arguments &p, f8_few_header &h, uint32_t shared, const CUtensorMap *map1,
+__device__ void feed(const f8_arguments &p, f8_few_header &h, char *memory, const CUtensorMap *map1,
                      const CUtensorMap *map2)
 {
     if (threadIdx.x == threads::WEIGHT_FEEDER)
-        f8_feed_weights<form>(p, h, shared, map1, map2);
+        f8_feed_weights<form>(p, h, memory, map1, map2);
     else if (threadIdx.x == threads::TOKEN_FEEDER)
-        f8_feed_tokens<form, KIND>(p, h, shared);
+        f8_feed_tokens<form, KIND>(p, h, hopper::shared_address(memory));
+}
+
+template <int GATHER, moe_x_form FORM>
+__device__ __forceinline__ void route(const f8_arguments &p, f8_few_header &h, char *memory)
+{
+    moe_route_inside<GATHER, FORM, threads::MULTIPLIERS, ROUTING>(p.start, h.start, memory + p.space.tokens);
 }
 
 /* One kernel for both kinds: either is a part of its code. */
@@ -111,11 +119,15 @@ __global__ void __launch_bounds__(threads::ALL, 1)
     if (threadIdx.x >= threads::MULTIPLIERS) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 56;");
         if (p.kind == F8_BF16)
-            feed<F8_BF16>(p, h, shared, &map1, &map2);
+            feed<F8_BF16>(p, h, memory, &map1, &map2);
         else
-            feed<F8_BLOCKS>(p, h, shared, &map1, &map2);
+            feed<F8_BLOCKS>(p, h, memory, &map1, &map2);
     } else {
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 104;");
+        if (p.start.inside && p.kind == F8_BF16)
+            route<LP_MOE_GATHER_F8_BF16, MOE_X_AS_GIVEN>(p, h, memory);
+        else if (p.start.inside)
+            route<LP_MOE_GATHER_F8, MOE_X_E4M3>(p, h, memory);
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 104;"); /* behind routing, which makes do without */
         moe_wait_for_inputs();
         if (p.kind == F8_BF16)
             work<F8_BF16>(p, h, rings);

@@ -27,6 +27,7 @@ __device__ __forceinline__ void f8_init_queue(f8_queue &h, int stages, int weigh
         barrier_init(shared_address(&h.given[i]), 1);
         barrier_init(shared_address(&h.taken[i]), f8_threads<Form>::WARPS + 1 + more);
     }
+    moe_init_start(h.start, f8_threads<Form>::WARPS);
 }
 
 __device__ __forceinline__ void f8_init_done()
@@ -54,15 +55,16 @@ template <typename Form> f8_projection f8_projection_of(const lp_moe_call *call,
     return p;
 }
 
-inline lp_status f8_route(const lp_moe_call *call, const lp_f8_areas &areas, const f8_arguments &p, lp_error *err)
+inline lp_moe_route_job f8_route_job(const lp_moe_call *call, const lp_f8_areas &areas, const f8_arguments &p)
 {
     const lp_megamoe_shape &s = *call->shape;
     lp_moe_route_job job = moe_route_job_of(call, areas.routes, p.unit, p.chunk_rows);
+    const int64_t chunks = lp_moe_chunks_cap(s.tokens_bound * s.top_k, s.experts, p.chunk_rows);
     job.even_rows = p.even_rows;
-    job.sync_words = static_cast<int32_t>(1 + lp_moe_chunks_cap(s.tokens_bound * s.top_k, s.experts, p.chunk_rows));
+    job.sync_words = static_cast<int32_t>(LP_MOE_START_WORDS + 1 + chunks);
     job.gather = s.format == LP_MOE_BF16 ? LP_MOE_GATHER_F8_BF16 : LP_MOE_GATHER_F8;
     job.rows = areas.x, job.row_scale = areas.x_scale;
-    return lp_moe_route(&job, call->stream, err);
+    return job;
 }
 
 template <typename Form>
@@ -104,7 +106,8 @@ lp_status f8_run(const lp_moe_call *call, f8_kernel kernel, const f8_space &spac
     p.fast = s.fast;
     p.chunk_rows = chunk_rows, p.unit = chunk_rows == LP_F8_FEW_ROWS ? 8 : 16, p.even_rows = even_rows;
     p.stages = min((F8_MOST_BYTES - space.weights) / f8_stage_bytes<Form>, static_cast<int>(F8_MOST_STAGES));
-    LP_TRY(f8_route(call, areas, p, err));
+    p.start = moe_start_of(f8_route_job(call, areas, p), Form::ROUTES ? space.weights - space.tokens : 0);
+    LP_TRY(moe_begin(p.start, call->stream, err));
     LP_TRY(f8_projections<Form>(call, kernel, p, blocks, err));
     return lp_moe_finish(call, areas.routes.route_row, areas.out, err);
 }

@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(threads::ALL, 1)
     if (threadIdx.x >= threads::MULTIPLIERS) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
         if (threadIdx.x == threads::WEIGHT_FEEDER)
-            f8_feed_weights<form>(p, sm.queue, hopper::shared_address(memory), &map1, &map2);
+            f8_feed_weights<form>(p, sm.queue, memory, &map1, &map2);
         else if (threadIdx.x == threads::TOKEN_FEEDER)
             f8_feed_tokens<form, F8_BLOCKS>(p, sm.queue, hopper::shared_address(memory));
         else if (threadIdx.x >= F8_MANY_FACTORS && threadIdx.x < F8_MANY_FACTORS + 32)

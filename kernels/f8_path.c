@@ -39,7 +39,8 @@ void lp_f8_take(lp_moe_space *space, const lp_megamoe_shape *shape, lp_f8_areas 
     const int64_t chunks = lp_moe_chunks_cap(routes, shape->experts, LP_F8_FEW_ROWS);
     const bool scaled = shape->format != LP_MOE_BF16;
     const int64_t byte = scaled ? 1 : 2; /* of a token's value */
-    lp_moe_take_routes(space, &areas->routes, shape->experts, routes, ALIGN, LP_F8_FEW_ROWS, 1 + chunks);
+    lp_moe_take_routes(space, &areas->routes, shape->experts, routes, ALIGN, LP_F8_FEW_ROWS,
+                       LP_MOE_START_WORDS + 1 + chunks);
     areas->x = lp_moe_take(space, rows * shape->hidden, byte);
     areas->h = lp_moe_take(space, rows * shape->intermediate, byte);
     areas->x_scale = areas->h_scale = NULL;

@@ -27,7 +27,8 @@ void lp_m8_take(lp_moe_space *space, const lp_megamoe_shape *shape, lp_m8_areas 
     const int64_t routes = asked < most ? asked : most;
     const int64_t rows = lp_moe_rows_cap(routes, shape->experts, LP_M8_UNIT);
     const int64_t chunks = lp_moe_chunks_cap(routes, shape->experts, LP_M8_FEW_ROWS);
-    lp_moe_take_routes(space, &areas->routes, shape->experts, routes, LP_M8_UNIT, LP_M8_FEW_ROWS, 1 + chunks);
+    lp_moe_take_routes(space, &areas->routes, shape->experts, routes, LP_M8_UNIT, LP_M8_FEW_ROWS,
+                       LP_MOE_START_WORDS + 1 + chunks);
     areas->x = lp_moe_take(space, rows * shape->hidden, 2);
     areas->h = lp_moe_take(space, rows * shape->intermediate, 2);
     areas->out = lp_moe_take(space, rows * shape->hidden, 2);

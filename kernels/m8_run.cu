@@ -144,7 +144,8 @@ lp_status run_route(const lp_moe_call *call, const lp_m8_areas &areas, int chunk
 {
     const lp_megamoe_shape &s = *call->shape;
     lp_moe_route_job job = moe_route_job_of(call, areas.routes, unit, chunk_rows);
-    job.sync_words = static_cast<int32_t>(1 + lp_moe_chunks_cap(s.tokens_bound * s.top_k, s.experts, chunk_rows));
+    job.sync_words = static_cast<int32_t>(LP_MOE_START_WORDS + 1 +
+                                          lp_moe_chunks_cap(s.tokens_bound * s.top_k, s.experts, chunk_rows));
     job.gather = LP_MOE_GATHER_M8;
     job.rows = areas.x;
     return lp_moe_route(&job, call->stream, err);

@@ -107,9 +107,15 @@ typedef struct lp_moe_route_job {
     bool early;           /* the kernel before makes the inputs: start while it runs, and wait for its end */
 } lp_moe_route_job;
 
+/* Of `sync`, where the projections route themselves: in front of the other counters. */
+enum { LP_MOE_START_WORDS = 3 };
+
 /* One launch. The following kernel may start early (programmatic launch) and must wait on the grid dependency before it
  * reads anything of these. */
 lp_status lp_moe_route(const lp_moe_route_job *job, void *stream, lp_error *err);
+
+/* One launch in the place of lp_moe_route, for projections that route themselves: sets `sync` to 0. */
+lp_status lp_moe_clear(const lp_moe_route_job *job, void *stream, lp_error *err);
 
 /* Most rows with padding, and most chunks, that any routing of `routes` routes over E experts makes. */
 int64_t lp_moe_rows_cap(int64_t routes, int64_t experts, int64_t align);

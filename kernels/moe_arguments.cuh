@@ -7,8 +7,8 @@ extern "C" { /* a header of a C room */
 #include "kernels/megamoe_private.h"
 }
 
-/* For `blocks` blocks; p.projection is there already. Routing sets the first words of its `sync` to 0: the ticket, and
- * a counter for each chunk. */
+/* For `blocks` blocks; p.projection is there already. Words of `sync`, which are 0 when the projections begin: those of
+ * moe_start.cuh, the ticket, and a counter for each chunk. */
 template <typename Arguments, typename Areas>
 void moe_set_arguments(Arguments &p, const lp_moe_call *call, const Areas &areas, int blocks)
 {
@@ -21,7 +21,7 @@ void moe_set_arguments(Arguments &p, const lp_moe_call *call, const Areas &areas
     p.hidden = static_cast<int>(s.hidden), p.intermediate = static_cast<int>(s.intermediate);
     p.first_tiles = static_cast<int>(blocks < tiles ? blocks : tiles);
     p.activation = s.activation, p.alpha = s.activation_alpha, p.beta = s.activation_beta, p.limit = s.activation_limit;
-    p.ticket = areas.routes.sync, p.ready = areas.routes.sync + 1;
+    p.ticket = areas.routes.sync + LP_MOE_START_WORDS, p.ready = p.ticket + 1;
 }
 
 #endif

@@ -32,17 +32,25 @@ __device__ __forceinline__ int moe_chunk_rows(int count, int most, int even, int
     return (rows + unit - 1) / unit * unit;
 }
 
-/* Serves an item with its expert's first chunk (moe_chunk_rows), of a width of whole units, without its entry of the
- * table, which would be one more wait. False: no tokens. Arguments: what has `routes`. */
+/* Serves an item with its expert's first chunk, of a width of whole units. False: no tokens. */
+template <typename Item>
+__device__ __forceinline__ bool moe_serve(Item &item, int count, int start, int first_chunk, int chunk_rows, int unit)
+{
+    item.chunk = first_chunk;
+    item.row = start;
+    item.valid = min(count, chunk_rows);
+    item.width = (item.valid + unit - 1) / unit * unit;
+    return count > 0;
+}
+
+/* The same, by the tables of experts and without that of chunks, which would be one more wait. Arguments: what has
+ * `routes`. */
 template <typename Arguments, typename Item>
 __device__ __forceinline__ bool moe_serve_first(const Arguments &p, Item &item, int most, int unit, int even = 0)
 {
     const int count = p.routes.count[item.expert];
-    item.chunk = p.routes.first_chunk[item.expert];
-    item.row = p.routes.start[item.expert];
-    item.valid = min(count, moe_chunk_rows(count, most, even, unit));
-    item.width = (item.valid + unit - 1) / unit * unit;
-    return count > 0;
+    return moe_serve(item, count, p.routes.start[item.expert], p.routes.first_chunk[item.expert],
+                     moe_chunk_rows(count, most, even, unit), unit);
 }
 
 /* The tile of the first projection with that number, without what serves it. Stages: those of a tile, of a projection.

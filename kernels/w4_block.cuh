@@ -12,6 +12,7 @@
 #include "kernels/w4_decode.h"
 #include "kernels/w4_operand.cuh"
 #include "kernels/moe_items.cuh"
+#include "kernels/moe_start.cuh"
 #include "kernels/w4_ptx.cuh"
 
 constexpr int W4_ROWS = 256, W4_STEP_BYTES = W4_ROWS * 64; /* of a tile; bytes of weights of 128 columns */
@@ -42,7 +43,8 @@ struct w4_arguments {
     int activation;
     float alpha, beta, limit;
     lp_moe_sink sink;
-    int *ticket, *ready; /* counters that routing has set to 0: of items; of finished tiles of a chunk's h */
+    moe_start start;
+    int *ticket, *ready; /* counters that are 0 before: of items; of finished tiles of a chunk's h */
 };
 
 struct w4_item {
@@ -63,6 +65,12 @@ enum w4_kind {
 __host__ __device__ constexpr int w4_element_bytes(int kind) /* of a token's value */
 {
     return kind == W4_MX_FP8 ? 1 : 2;
+}
+
+/* What the gather makes of x. */
+__host__ __device__ constexpr lp_moe_gather w4_gather_of(int kind)
+{
+    return kind == W4_NV ? LP_MOE_GATHER_W4_BF16 : kind == W4_MX_WIDE ? LP_MOE_GATHER_W4_WIDE : LP_MOE_GATHER_W4_FP8;
 }
 
 __host__ __device__ constexpr int w4_scale_bytes(int kind) /* of a row and step */
@@ -98,6 +106,7 @@ template <int KIND, int MOST> struct w4_layout : w4_stage<KIND, MOST, 2> {
     using S = w4_stage<KIND, MOST, 2>;
     static constexpr int HEADER = 2048, SUMS = MOST * W4_ROWS * 4; /* in whose place the finishers round them */
     static constexpr int RING = HEADER + SUMS, UNIT = w4_unit(MOST);
+    static constexpr bool ROUTES = MOST <= LP_W4_FEW_ROWS; /* moe_start.cuh; beside more sums it costs registers */
     static_assert(S::ELEMENT == 1 || MOST <= 48, "rounded values must not reach sums that are still to be read");
 };
 
@@ -106,6 +115,7 @@ struct w4_queue {
     uint64_t full[W4_MOST_STAGES], empty[W4_MOST_STAGES]; /* stages of the ring */
     uint64_t given[W4_QUEUE], taken[W4_QUEUE];            /* items */
     w4_item item[W4_QUEUE];
+    moe_start_header start;
 };
 
 struct w4_header : w4_queue {
@@ -114,17 +124,18 @@ struct w4_header : w4_queue {
 };
 static_assert(sizeof(w4_header) <= 2048, "the ring starts behind it");
 
-/* By one thread: `users` arrivals free a stage, `readers` an item. */
-__device__ inline void w4_init_queue(w4_queue &h, int stages, int users, int readers)
+/* By one thread: as many warps multiply, and free a stage; `readers` arrivals free an item. */
+__device__ inline void w4_init_queue(w4_queue &h, int stages, int multipliers, int readers)
 {
     for (int i = 0; i < stages; i++) {
         hopper::barrier_init(hopper::shared_address(&h.full[i]), 2);
-        hopper::barrier_init(hopper::shared_address(&h.empty[i]), users);
+        hopper::barrier_init(hopper::shared_address(&h.empty[i]), multipliers);
     }
     for (int i = 0; i < W4_QUEUE; i++) {
         hopper::barrier_init(hopper::shared_address(&h.given[i]), 1);
         hopper::barrier_init(hopper::shared_address(&h.taken[i]), readers);
     }
+    moe_init_start(h.start, multipliers);
 }
 
 /* After the last barrier was initialised. */

@@ -4,8 +4,8 @@
  *
  * Few tokens leave the weights as the cost: every byte of them is read once, as fast as memory gives it. Weights are
  * the first operand of the matrix unit, decoded from shared memory into registers, and tokens are its columns, 8 to 32
- * at a time. Blocks stay for the whole launch and draw tiles from one counter; the ring of each is filled with weights
- * before the kernel that routes has finished.
+ * at a time. Blocks stay for the whole launch and draw tiles from one counter; the ring of each fills with weights
+ * while routes are counted and rows of x gathered, by a launch in front or by its own threads (moe_start.cuh).
  */
 #include "kernels/w4_feed.cuh"
 #include "kernels/w4_finish.cuh"
@@ -14,6 +14,8 @@
 
 namespace
 {
+
+constexpr int ROUTING = 2; /* a named barrier of the threads that multiply; 1 is of those that finish */
 
 template <int KIND, int MOST>
 __global__ void __launch_bounds__(W4_THREADS, 1) decode(const __grid_constant__ w4_arguments p)
@@ -35,21 +37,25 @@ __global__ void __launch_bounds__(W4_THREADS, 1) decode(const __grid_constant__ 
     if (threadIdx.x >= W4_WEIGHT_FEEDER) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 48;");
         if (threadIdx.x == W4_WEIGHT_FEEDER)
-            w4_feed_weights<L>(p, h, ring);
+            w4_feed_weights<L>(p, h, ring, sums);
         else if (threadIdx.x == W4_TOKEN_FEEDER)
             w4_feed_tokens<L>(p, h, ring);
     } else if (threadIdx.x >= W4_MULTIPLIERS) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 48;");
         w4_finish<KIND>(p, h, sums);
     } else {
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 96;");
+        if (L::ROUTES && p.start.inside)
+            moe_route_inside<w4_gather_of(KIND), KIND == W4_NV ? MOE_X_AS_GIVEN : MOE_X_E4M3, W4_MULTIPLIERS, ROUTING>(
+                p.start, h.start, sums);
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 96;"); /* behind routing, which makes do without */
         w4_multiply<KIND, MOST>(p, h, ring, reinterpret_cast<float4 *>(sums));
     }
 }
 
 template <int KIND, int MOST> lp_status launch(const lp_moe_call *call, const lp_w4_areas &areas, lp_error *err)
 {
-    return w4_launch<w4_layout<KIND, MOST>>(call, areas, decode<KIND, MOST>, W4_THREADS, 0, err);
+    using L = w4_layout<KIND, MOST>;
+    return w4_launch<L>(call, areas, decode<KIND, MOST>, W4_THREADS, 0, L::ROUTES ? L::SUMS : 0, err);
 }
 
 /* Routing and projections, with chunks that suit the routes which an expert may expect. */

@@ -49,22 +49,23 @@ __device__ __forceinline__ void w4_fill_weights(const w4_arguments &p, w4_queue 
     }
 }
 
-template <typename L> __device__ void w4_feed_weights(const w4_arguments &p, w4_queue &h, uint32_t ring)
+/* space: where the block routes, if it does. */
+template <typename L> __device__ void w4_feed_weights(const w4_arguments &p, w4_queue &h, uint32_t ring, char *space)
 {
     w4_turn stage = {0, p.stages, 0}, slot = {0, W4_QUEUE, 0};
     const uint64_t policy = w4_stream_policy();
-    int number = atomicAdd(p.ticket, 1), filled = 0;
+    int number = atomicAdd(p.ticket, 1), filled = 0, chunks = -1;
     const bool is_first = number < p.first_tiles;
     w4_item item = moe_first_tile<w4_item>(p, number, w4_stages<L>());
     if (is_first)
-        for (; filled < min(item.stages, p.stages); filled++, stage.next())
+        for (; filled < min(item.stages, moe_blind_stages<L::ROUTES>(p.start, p.stages)); filled++, stage.next())
             w4_fill_weights<L>(p, h, ring, stage, item, filled, policy);
-    moe_wait_for_inputs();
-    const int chunks = *p.routes.chunks;
+    if (!L::ROUTES || !is_first)
+        chunks = moe_chunks<L::ROUTES>(p.start);
     if (!is_first) {
         while (!w4_find_item<L>(p, number, chunks, item))
             number = atomicAdd(p.ticket, 1);
-    } else if (!moe_serve_first(p, item, L::MOST, L::UNIT, p.even_rows)) {
+    } else if (!moe_serve_own_first<L::ROUTES>(p, h.start, space, item, L::MOST, L::UNIT, p.even_rows)) {
         item.dropped = 1;
         item.stages = filled;
     }
@@ -78,6 +79,8 @@ template <typename L> __device__ void w4_feed_weights(const w4_arguments &p, w4_
         for (; filled < item.stages; filled++, stage.next())
             w4_fill_weights<L>(p, h, ring, stage, item, filled, policy);
         filled = 0;
+        if (L::ROUTES && chunks < 0)
+            chunks = moe_chunks<L::ROUTES>(p.start);
         while (!w4_find_item<L>(p, number, chunks, item))
             number = atomicAdd(p.ticket, 1);
     }
@@ -87,7 +90,7 @@ template <typename L> __device__ void w4_feed_tokens(const w4_arguments &p, w4_q
 {
     constexpr int STEPS = L::STEPS;
     w4_turn stage = {0, p.stages, 0}, slot = {0, W4_QUEUE, 0};
-    moe_wait_for_inputs();
+    moe_wait_for_rows<L::ROUTES>(p.start, h.start);
     for (;; slot.next()) {
         hopper::barrier_wait(hopper::shared_address(&h.given[slot.at]), slot.phase);
         const w4_item item = h.item[slot.at];

@@ -21,34 +21,33 @@ inline w4_projection w4_projection_of(const lp_moe_call *call, int which, const 
     return p;
 }
 
-inline lp_status w4_route(const lp_moe_call *call, const lp_w4_areas &areas, int most, int unit, int even,
-                          lp_error *err)
+inline lp_moe_route_job w4_route_job(const lp_moe_call *call, const lp_w4_areas &areas, int kind, int most, int unit,
+                                     int even)
 {
     const lp_megamoe_shape &s = *call->shape;
     lp_moe_route_job job = moe_route_job_of(call, areas.routes, unit, most);
-    const int64_t routes = s.tokens_bound * s.top_k;
+    const int64_t chunks = lp_moe_chunks_cap(s.tokens_bound * s.top_k, s.experts, even > 0 ? even : most);
     job.even_rows = even;
-    job.sync_words = static_cast<int32_t>(1 + lp_moe_chunks_cap(routes, s.experts, even > 0 ? even : most));
-    job.gather = s.format == LP_NVFP4       ? LP_MOE_GATHER_W4_BF16
-                 : lp_moe_wide_products(&s) ? LP_MOE_GATHER_W4_WIDE
-                                            : LP_MOE_GATHER_W4_FP8;
+    job.sync_words = static_cast<int32_t>(LP_MOE_START_WORDS + 1 + chunks);
+    job.gather = w4_gather_of(kind);
     job.rows = areas.x, job.row_scale = areas.x_scale;
-    return lp_moe_route(&job, call->stream, err);
+    return job;
 }
 
 typedef void (*w4_kernel)(w4_arguments);
 
-/* even: lp_moe_route_job's even_rows. */
+/* even: lp_moe_route_job's even_rows. start_bytes: shared memory that is free while a block routes; 0: it does not. */
 template <typename L>
 lp_status w4_launch(const lp_moe_call *call, const lp_w4_areas &areas, w4_kernel kernel, int threads, int even,
-                    lp_error *err)
+                    int64_t start_bytes, lp_error *err)
 {
     constexpr int MOST_BYTES = 232448; /* a block's most on this GPU */
     const lp_megamoe_shape &s = *call->shape;
     int blocks;
     LP_TRY(moe_device_blocks(&blocks, err));
-    LP_TRY(w4_route(call, areas, L::MOST, L::UNIT, even, err));
     w4_arguments p = {};
+    p.start = moe_start_of(w4_route_job(call, areas, L::KIND, L::MOST, L::UNIT, even), start_bytes);
+    LP_TRY(moe_begin(p.start, call->stream, err));
     p.projection[0] = w4_projection_of(call, 0, areas);
     p.projection[1] = w4_projection_of(call, 1, areas);
     p.routes = areas.routes;
@@ -64,7 +63,7 @@ lp_status w4_launch(const lp_moe_call *call, const lp_w4_areas &areas, w4_kernel
     p.activation = s.activation, p.alpha = s.activation_alpha, p.beta = s.activation_beta, p.limit = s.activation_limit;
     if (call->sink != nullptr)
         p.sink = *call->sink;
-    p.ticket = areas.routes.sync, p.ready = areas.routes.sync + 1;
+    p.ticket = areas.routes.sync + LP_MOE_START_WORDS, p.ready = p.ticket + 1;
     const int bytes = L::RING + p.stages * L::STAGE;
     cudaError_t code = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
     if (code != cudaSuccess)

@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(w4_many_layout<KIND>::THREADS, 1) decode_many(
     if (warp >= L::WARPS) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(L::OTHER_REGISTERS));
         if (threadIdx.x == L::WEIGHT_FEEDER)
-            w4_feed_weights<L>(p, h, ring);
+            w4_feed_weights<L>(p, h, ring, nullptr);
         else if (threadIdx.x == L::TOKEN_FEEDER)
             w4_feed_tokens<L>(p, h, ring);
         else if (warp == L::STORER / 32)
@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(w4_many_layout<KIND>::THREADS, 1) decode_many(
 
 template <int KIND> lp_status launch(const lp_moe_call *call, const lp_w4_areas &areas, int even, lp_error *err)
 {
-    return w4_launch<w4_many_layout<KIND>>(call, areas, decode_many<KIND>, w4_many_layout<KIND>::THREADS, even, err);
+    return w4_launch<w4_many_layout<KIND>>(call, areas, decode_many<KIND>, w4_many_layout<KIND>::THREADS, even, 0, err);
 }
 
 } // namespace

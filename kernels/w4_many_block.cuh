@@ -30,6 +30,7 @@ constexpr int W4_MANY_TURNED = 64; /* tokens of an output tile that a warp turns
  */
 template <int KIND> struct w4_many_layout : w4_stage<KIND, LP_W4_MANY_ROWS, 1> {
     static constexpr int UNIT = 8; /* of tokens */
+    static constexpr bool ROUTES = false;
     static constexpr int PARTS = KIND == W4_NV ? 1 : 2, WARPS = 16 / PARTS;
     static constexpr int WEIGHT_FEEDER = 32 * WARPS, TOKEN_FEEDER = WEIGHT_FEEDER + 32, STORER = TOKEN_FEEDER + 32;
     static constexpr int THREADS = WEIGHT_FEEDER + 128;

@@ -13,7 +13,8 @@ void lp_w4_take(lp_moe_space *space, const lp_megamoe_shape *shape, lp_w4_areas 
     const int64_t rows = lp_moe_rows_cap(routes, shape->experts, LP_W4_ALIGN);
     const int64_t chunks = lp_moe_chunks_cap(routes, shape->experts, LP_W4_FEW_ROWS);
     const int64_t byte = shape->format == LP_MXFP4 && !lp_moe_wide_products(shape) ? 1 : 2; /* of a token's value */
-    lp_moe_take_routes(space, &areas->routes, shape->experts, routes, LP_W4_ALIGN, LP_W4_FEW_ROWS, 1 + chunks);
+    lp_moe_take_routes(space, &areas->routes, shape->experts, routes, LP_W4_ALIGN, LP_W4_FEW_ROWS,
+                       LP_MOE_START_WORDS + 1 + chunks);
     areas->x = lp_moe_take(space, rows * shape->hidden, byte);
     areas->x_scale = lp_moe_take(space, rows * (shape->hidden / 128), sizeof(float));
     areas->h = lp_moe_take(space, rows * shape->intermediate, byte);
