@@ -4,6 +4,7 @@
 #define LOADPLAN_FINDINGS_TESTING_H
 
 #include "model_testing.h"
+#include "tests/random_numbers.h"
 #include "traces/findings.h"
 
 #include <string.h>
@@ -137,6 +138,26 @@ static inline void add_refusal(lp_trace *t, const char *name, uint32_t dest, con
                                                  .reason = "over a CPU copy",
                                                  .provenance = provenance},
                                    ERR));
+}
+
+/* ---- rounds against an oracle ---- */
+
+static uint64_t running_seed; /* 0: no round is running */
+
+/* A teardown: a round that failed can be taken again. */
+static inline int name_the_seed(void **state)
+{
+    (void)state;
+    if (running_seed != 0)
+        print_message("failed with LOADPLAN_TEST_SEED=%llu\n", (unsigned long long)running_seed);
+    return 0;
+}
+
+/* A writer to the screen, for a round that is run alone. */
+static inline int show(void *context, const char *text, size_t bytes)
+{
+    (void)context;
+    return fwrite(text, 1, bytes, stdout) == bytes ? 0 : -1;
 }
 
 #endif

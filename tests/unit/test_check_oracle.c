@@ -277,28 +277,11 @@ static void compare(const lp_trace *t, int64_t found[LP_RULE_COUNT])
     lp_findings_free(f);
 }
 
-static uint64_t running_seed; /* 0: no round is running */
-
-static int name_the_seed(void **state)
-{
-    (void)state;
-    if (running_seed != 0)
-        print_message("failed with LOADPLAN_SEED=%llu LOADPLAN_ROUNDS=1\n", (unsigned long long)running_seed);
-    return 0;
-}
-
-static int show(void *context, const char *text, size_t bytes)
-{
-    (void)context;
-    return fwrite(text, 1, bytes, stdout) == bytes ? 0 : -1;
-}
-
 static void check_agrees_with_the_oracle(void **state)
 {
     (void)state;
-    const char *seed = getenv("LOADPLAN_SEED"), *rounds = getenv("LOADPLAN_ROUNDS");
-    const uint64_t base = seed != NULL ? strtoull(seed, NULL, 10) : 20261201;
-    const int64_t count = rounds != NULL ? strtoll(rounds, NULL, 10) : 2000;
+    const uint64_t base = random_first_seed(20261201);
+    const int64_t count = (int64_t)random_cases(2000);
     int64_t found[LP_RULE_COUNT] = {0};
     for (int64_t round = 0; round < count; round++) {
         uint64_t random = running_seed = base + (uint64_t)round;

@@ -223,22 +223,6 @@ static bool has_circle(const program *p)
 
 /* ---- both ---- */
 
-static uint64_t running_seed; /* 0: no round is running */
-
-static int name_the_seed(void **state)
-{
-    (void)state;
-    if (running_seed != 0)
-        print_message("failed with LOADPLAN_SEED=%llu LOADPLAN_ROUNDS=1\n", (unsigned long long)running_seed);
-    return 0;
-}
-
-static int show(void *context, const char *text, size_t bytes)
-{
-    (void)context;
-    return fwrite(text, 1, bytes, stdout) == bytes ? 0 : -1;
-}
-
 static void compare(const lp_trace *base, const lp_trace *changed, bool same, bool may_tell)
 {
     lp_findings *f;
@@ -253,9 +237,8 @@ static void compare(const lp_trace *base, const lp_trace *changed, bool same, bo
 static void diff_agrees_with_the_oracle(void **state)
 {
     (void)state;
-    const char *seed = getenv("LOADPLAN_SEED"), *rounds = getenv("LOADPLAN_ROUNDS");
-    const uint64_t base = seed != NULL ? strtoull(seed, NULL, 10) : 20261201;
-    const int64_t count = rounds != NULL ? strtoll(rounds, NULL, 10) : 2000;
+    const uint64_t base = random_first_seed(20261201);
+    const int64_t count = (int64_t)random_cases(2000);
     int64_t equal = 0, circles = 0;
     for (int64_t round = 0; round < count; round++) {
         uint64_t random = running_seed = base + (uint64_t)round;
