@@ -110,11 +110,18 @@ lp_status lp_sync_all_say_yes(lp_sync *s, lp_error *err)
     return s->transport.gather(s->transport.context, NULL, 0, &all, err);
 }
 
-void lp_sync_end_well(lp_sync *s)
+lp_status lp_sync_end(lp_sync *s, lp_status status, lp_sync_report *report, const lp_error *err)
 {
-    s->held = s->epoch;
-    memcpy(s->lineage, s->agreement, sizeof s->lineage);
-    s->report.nanoseconds = lp_clock_ns() - s->begin_ns;
+    if (status == LP_OK) {
+        s->held = s->epoch;
+        memcpy(s->lineage, s->agreement, sizeof s->lineage);
+        s->report.nanoseconds = lp_clock_ns() - s->begin_ns;
+    } else {
+        (void)lp_sync_end_badly(s, status, err);
+    }
+    if (report != NULL)
+        *report = s->report;
+    return status;
 }
 
 void lp_sync_spoil(lp_sync *s)
@@ -183,12 +190,6 @@ lp_status lp_sync_send(lp_sync *s, const lp_sync_source *source, int64_t epoch, 
     err = err == NULL ? &own : err;
     if (!s->options.is_sender || epoch < 0)
         return lp_fail(err, LP_E_MISUSE, epoch < 0 ? "an epoch below 0" : "this sync was opened to receive");
-    lp_status status = send_epoch(s, source, epoch, err);
-    if (status == LP_OK)
-        lp_sync_end_well(s);
-    else
-        (void)lp_sync_end_badly(s, status, err);
-    if (report != NULL)
-        *report = s->report;
-    return status;
+    const lp_status status = send_epoch(s, source, epoch, err);
+    return lp_sync_end(s, status, report, err);
 }

@@ -86,9 +86,11 @@ struct lp_sync {
 /* ---- sync.c: how an epoch ends ---- */
 
 lp_status lp_sync_all_say_yes(lp_sync *s, lp_error *err); /* nobody returns before all have come so far */
-void lp_sync_end_well(lp_sync *s);
 /* Tells all ranks of a failure, unless they know. Returns status. */
 lp_status lp_sync_end_badly(lp_sync *s, lp_status status, const lp_error *err);
+/* Of an epoch that came to `status`: what is held from now on, or the failure; and the report, unless NULL. Returns
+ * status. */
+lp_status lp_sync_end(lp_sync *s, lp_status status, lp_sync_report *report, const lp_error *err);
 void lp_sync_spoil(lp_sync *s); /* what was loaded is whole, but not everywhere */
 
 /* ---- sync_agree.c ---- */

@@ -181,12 +181,6 @@ lp_status lp_sync_recv(lp_sync *s, lp_plan *plan, const lp_session_options *opti
     if (s->plan != plan) /* the last epoch went into other memory */
         s->held = 0;
     s->plan = plan;
-    lp_status status = receive_epoch(s, plan, options == NULL ? &cold : options, epoch, err);
-    if (status == LP_OK)
-        lp_sync_end_well(s);
-    else
-        (void)lp_sync_end_badly(s, status, err);
-    if (report != NULL)
-        *report = s->report;
-    return status;
+    const lp_status status = receive_epoch(s, plan, options == NULL ? &cold : options, epoch, err);
+    return lp_sync_end(s, status, report, err);
 }
